@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"testing"
@@ -24,18 +26,21 @@ import (
 // BenchmarkRound110Pods2Containers is what the agent does each second where CPU is scarce: it reads 330
 // real cgroups, runs the round and queues what is to be published. On the full node all CPUs are busy, so
 // that the pressure of all containers is read; on the quiet one it rests, as where the price is from before.
-// Quotas enforce the limits on both. cpu-ms/op is the CPU time of the process, user and system, collection
+// Quotas enforce the limits on both. On v2 they are missing where this machine has the cpu controller on
+// v1. cpu-ms/op is the CPU time of the process, user and system, collection
 // of garbage included, with the memory settings of the shipped program.
 //
 //	go test -run '^$' -bench Round110 ./internal/agent
 func BenchmarkRound110Pods2Containers(b *testing.B) {
-	for name, from := range map[string]float64{"full": 0, "quiet": neverBusy} {
-		b.Run(name, func(b *testing.B) {
-			defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
-			v := fullNode()
-			w := turns(b, v, kernel.Config{Root: realCgroups(b, v.Targets), PressureFrom: from})
-			measure(b, w.round)
-		})
+	for tree, make := range map[string]func(*testing.B, []kernel.Target) string{"": realCgroups, "v2/": unifiedCgroups} {
+		for name, from := range map[string]float64{"full": 0, "quiet": neverBusy} {
+			b.Run(tree+name, func(b *testing.B) {
+				defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
+				v := fullNode()
+				w := turns(b, v, kernel.Config{Root: make(b, v.Targets), PressureFrom: from})
+				measure(b, w.round)
+			})
+		}
 	}
 }
 
@@ -259,4 +264,33 @@ func realCgroups(b *testing.B, targets []kernel.Target) (root string) {
 		}
 	}
 	return c.Dir
+}
+
+// unifiedCgroups makes the cgroups of pods in the v2 hierarchy alone. On a hybrid machine that has usage and
+// pressure, and no quotas.
+func unifiedCgroups(b *testing.B, targets []kernel.Target) (root string) {
+	b.Helper()
+	c := cgroups.NewReal(b)
+	if c.Version == kernel.V1 {
+		b.Skip("no v2 hierarchy")
+	}
+	for _, t := range targets {
+		c.AddPod(cgroups.Burstable, t.Pod, t.Containers...)
+	}
+	if c.Version == kernel.V2 {
+		return c.Dir
+	}
+	root = b.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "cgroup.controllers"), []byte("cpu\n"), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	kubepods := filepath.Join(root, c.Kubepods())
+	if err := os.Mkdir(kubepods, 0o755); err != nil {
+		b.Fatal(err)
+	}
+	if err := unix.Mount(filepath.Join(c.Tops[2], c.Kubepods()), kubepods, "", unix.MS_BIND, ""); err != nil {
+		b.Skipf("no bind mounts: %v", err)
+	}
+	b.Cleanup(func() { _ = unix.Unmount(kubepods, unix.MNT_DETACH) })
+	return root
 }
