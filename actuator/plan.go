@@ -54,14 +54,17 @@ func planPod(cfg Config, now time.Time, p Pod) Step {
 	if !p.InFlight {
 		return planAtRest(cfg, now, p)
 	}
+	step := Step{Reason: reasons.ResizeInFlight}
 	if !p.Supersedable {
-		return Step{Reason: reasons.ResizeInFlight}
+		return step
 	}
-	s := planAtRest(cfg, now, p)
-	if s.Move != nil && !s.Move.Lowers() {
+	if s := planAtRest(cfg, now, p); s.Move != nil && !s.Move.Lowers() {
 		return s
 	}
-	return Step{Reason: reasons.ResizeInFlight, RecheckAt: s.RecheckAt}
+	if now.Before(p.RetryAt) {
+		step.RecheckAt = p.RetryAt
+	}
+	return step
 }
 
 // planAtRest plans a pod without a resize in flight.

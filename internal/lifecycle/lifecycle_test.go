@@ -80,6 +80,7 @@ func drawn(t *rapid.T, i int) (Pod, constraint) {
 	p.Mode = rapid.SampledFrom([]Mode{ModeEnforce, ModeEnforce, ModeEnforce, ModeRestore, ModeRecommend, ModeOff}).Draw(t, "mode")
 	p.Progress = rapid.SampledFrom([]actuator.Progress{actuator.Done, actuator.Done, actuator.Done, actuator.Done, actuator.InProgress, actuator.Deferred, actuator.Infeasible, actuator.Errored}).Draw(t, "progress")
 	p.InLedger = rapid.Bool().Draw(t, "in ledger")
+	p.LatestWins, p.QuotaShort = rapid.Bool().Draw(t, "latest wins"), one("quota short", 4)
 	p.Memory.RestoreRefused = rapid.Bool().Draw(t, "restore refused")
 	if one("request raised", 8) {
 		app.RestoreFloor = limit("request")
@@ -138,6 +139,12 @@ func drawStatus(t *rapid.T, p *Pod, now cpu.Milli, limit func(string) cpu.Milli,
 	if rapid.Bool().Draw(t, "applied") {
 		at := before("applied", 300).Add(-time.Second)
 		s.Applied, s.LastApplied, s.LastDecrease = app(limit("last")), at, at
+		switch rapid.IntRange(0, 3).Draw(t, "raised last") {
+		case 0:
+			s.LastDecrease, s.LastIncrease = time.Time{}, at
+		case 1:
+			s.LastIncrease = at
+		}
 		if rapid.Bool().Draw(t, "as recorded") {
 			s.Applied = app(now)
 		}
@@ -264,10 +271,26 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 		return "moved on an old decision"
 	case allocates && (p.Excluded.Reason != "" || p.Mode != ModeEnforce):
 		return "manages a pod outside of the market"
-	case allocates && p.Progress == actuator.InProgress && s.Phase != PhaseFailed && (s.Failures == 0 || s.Reason != reasons.DecisionTooOld):
-		return "a second resize in flight" // other than after the back-off of one that was given up, and confirmed
+	case p.Progress == actuator.InProgress && !retried(s) && !supersedes(p, t):
+		return "a second resize in flight"
 	}
 	return ""
+}
+
+// retried says whether what is in flight is one that was given up: its back-off is over, and it is confirmed.
+func retried(s Status) bool {
+	return s.Phase == PhaseFailed || s.Failures > 0 && s.Reason == reasons.DecisionTooOld
+}
+
+// supersedes says whether a move may take the place of what is in flight. What was last recorded may be older than
+// what is in flight: then a process ended between a resize and its record.
+func supersedes(p Pod, t Task) bool {
+	s := p.Status
+	lowered := s.LastDecrease.Equal(s.LastApplied) && s.LastIncrease.Before(s.LastApplied)
+	if limit := p.Containers[0].Limit; !s.lastApplied(p.Declared).Equal(app(limit)) {
+		lowered = limit < s.lastApplied(p.Declared).Total()
+	}
+	return lowered && p.LatestWins && !p.QuotaShort && !t.Move.Lowers()
 }
 
 // restoreTo is the limit that a restore of a pod of one container ends at.
