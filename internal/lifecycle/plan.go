@@ -15,7 +15,7 @@ func leaveToPlan(s *state) verdict {
 		desired = s.pod.Decision.Limits
 	}
 	s.plan = s.planned(desired)
-	s.plan.InFlight, s.plan.Supersedable = s.Supersedes, s.Supersedes && (s.restoring || !s.pod.limitedByPrice())
+	s.plan.InFlight, s.plan.Supersedable = s.Supersedes, s.Supersedes
 	s.plan.RetryAt = s.pod.Memory.RetryAt
 	s.plan.Capped, s.plan.Queued, s.plan.WaitsSince = s.pod.limitedByPrice(), s.pod.Queued, s.pod.Memory.WaitsSince
 	s.planRestore()
