@@ -629,6 +629,59 @@ func TestWaitsForTheAnswer(t *testing.T) {
 	}
 }
 
+// TestAnIncreaseSupersedes: with a decrease in flight an increase is made at once, and recorded beside what the decrease
+// left for a rollback. Whatever keeps it from being made leaves the record of the decrease, and its time, as they are.
+// Histories: testdata/supersede*.txt.
+func TestAnIncreaseSupersedes(t *testing.T) {
+	cfg, sent := DefaultConfig(), noon.Add(-2*time.Second)
+	same := func(d time.Duration) time.Duration { return d }
+	lowering := running("web", 1000, 500, constraint{})
+	lowering.Recorded, lowering.LatestWins, lowering.Progress = true, true, actuator.InProgress
+	lowering.Decision = &Decision{Limits: app(2000)}
+	lowering.Status = Status{
+		Phase: PhasePending, Reason: reasons.ResizeInFlight, Declared: app(500), Applied: app(1000),
+		LastApplied: sent, LastDecrease: sent, LastIncrease: sent.Add(-time.Minute), RollbackLimits: app(1500), RollbackWindowStart: sent,
+	}
+	got := decideOne(t, cfg, Node{Ready: true}, lowering, noon)
+	if got.Move == nil || got.Move.Changes[0].To != 2000 || !got.Supersedes || !reflect.DeepEqual(got.Status.Applied, app(1000)) {
+		t.Fatalf("%+v, want the increase, and the decrease as it was recorded", got)
+	}
+	refused, m := got, Memory{}
+	refused.Unanswered(cfg, noon, Answer{Reason: reasons.ServerUnavailable}, same, &m)
+	if s := refused.Status; s.Reason != reasons.ResizeInFlight || !s.LastApplied.Equal(sent) || m.RetryAt.IsZero() {
+		t.Errorf("not answered: %+v, want the record of the decrease, and a back-off", s)
+	}
+	got.Resized(cfg, noon, app(1000), app(2000), &m)
+	s := got.Status
+	if !s.LastIncrease.Equal(noon) || !s.LastApplied.Equal(noon) || !s.LastDecrease.Equal(sent) || !s.RollbackLimits.Equal(app(1500)) || got.Supersedes {
+		t.Errorf("resized: %+v", s)
+	}
+	for name, c := range map[string]struct {
+		edit func(*Pod, *Node)
+		late bool // and the decrease has timed out
+	}{
+		"the kubelet is older":       {edit: func(p *Pod, _ *Node) { p.LatestWins = false }},
+		"a quota is short":           {edit: func(p *Pod, _ *Node) { p.QuotaShort = true }},
+		"the increase is in flight":  {edit: func(p *Pod, _ *Node) { p.Status.LastIncrease = sent }},
+		"it is within the dead band": {edit: func(p *Pod, _ *Node) { p.Decision.Limits = app(1050) }},
+		"MBCAS is paused":            {edit: func(_ *Pod, n *Node) { n.Suspended = reasons.Paused }},
+		"the node is not Ready":      {edit: func(_ *Pod, n *Node) { n.Ready = false }},
+		"the decision is old":        {edit: func(p *Pod, _ *Node) { p.Decision.Age = time.Hour }},
+		"it backs off":               {edit: func(p *Pod, _ *Node) { p.Memory.RetryAt = noon.Add(time.Second) }},
+		"the decrease is late":       {edit: func(p *Pod, n *Node) { n.Ready = false }, late: true},
+	} {
+		p, n, at, want := lowering, Node{Ready: true}, noon, reasons.ResizeInFlight
+		p.Decision = &Decision{Limits: app(2000)}
+		if c.edit(&p, &n); c.late {
+			at, want = sent.Add(cfg.ActuationTimeout), reasons.ResizeTimedOut
+		}
+		got := decideOne(t, cfg, n, p, at)
+		if got.Move != nil || got.Status.Reason != want || !got.Status.LastApplied.Equal(sent) {
+			t.Errorf("%s: %v, %+v, want the decrease in flight (%s)", name, got.Move, got.Status, want)
+		}
+	}
+}
+
 // TestThrottled: a pod is throttled that demands at least its limits, or whose agent says so.
 func TestThrottled(t *testing.T) {
 	p := running("web", 500, 500, constraint{})
