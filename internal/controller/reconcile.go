@@ -93,6 +93,7 @@ type lookups struct {
 	vpas         interface { // *autoscalers.VPAs
 		List(ctx context.Context, namespace string) (list []constraints.VPA, unknown string, err error)
 	}
+	interval time.Duration // of the discovery of VPAs
 	// percentages are those of the DemandSignals of a namespace; known is false until they are listed.
 	percentages func(namespace string) (list []constraints.Signal, known bool)
 }
@@ -121,7 +122,7 @@ func (r *Reconciler) Init() *Reconciler {
 		Told: r.memory.told.Told, Wake: r.wakeOwn,
 	}
 	r.lookups = lookups{
-		scaleTargets: autoscalers.NewScaleTargets(r.Client, r.Log, now), vpas: &autoscalers.VPAs{},
+		scaleTargets: autoscalers.NewScaleTargets(r.Client, r.Log, now), vpas: &autoscalers.VPAs{}, interval: autoscalers.DiscoveryInterval,
 		percentages: func(string) ([]constraints.Signal, bool) { return nil, true },
 	}
 	r.liveness = &liveness.Agents{

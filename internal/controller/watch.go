@@ -71,7 +71,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	setups := []interface{ Setup(mgr ctrl.Manager) error }{
 		&autoscalers.Discovery{
 			VPAs: vpas, API: r.Gate.Discovery, Reviews: r.Gate.API, Live: r.Live, Now: r.Now, Log: r.Log,
-			Changed: r.requeue.namespace,
+			Changed: r.requeue.namespace, Interval: r.lookups.interval,
 		},
 		&restore.Acknowledger{
 			Client: r.Client, Namespace: r.Config.Namespace, InFlight: r.Gate.InFlight.Load, Wake: r.requeue.pause,
