@@ -21,12 +21,12 @@ import (
 )
 
 // waitRounds is how many increases of each node and kind are measured, on so few nodes that no budget of resizes
-// is a bound; a kubelet reports a resize after a time between flightMin and flightMax.
+// is a bound; a kubelet reports a resize after a time between leastFlight and mostFlight.
 const (
-	waitNodes  = 5
-	waitRounds = 20
-	flightMin  = time.Second
-	flightMax  = 2 * time.Second
+	waitNodes   = 5
+	waitRounds  = 20
+	leastFlight = time.Second
+	mostFlight  = 2 * time.Second
 )
 
 // waitKind is one of the situations in which the increase of a throttled pod may wait for a decrease.
@@ -102,7 +102,7 @@ func (c *process) lower(b *testing.B, kubelets []*apiserver.Kubelet, pods []*cor
 	for i, k := range kubelets {
 		k.Answer(pods[i], apiserver.Stall)
 		c.decideAt(b, pods[i], limit, 20)
-		time.AfterFunc(flightMin+rand.N(flightMax-flightMin), func() { k.Answer(pods[i], apiserver.Obey) })
+		time.AfterFunc(leastFlight+rand.N(mostFlight-leastFlight), func() { k.Answer(pods[i], apiserver.Obey) })
 	}
 	for _, pod := range pods {
 		apiserver.Eventually(b, pod.Name+" is lowered", func() (bool, any) { return c.limit(b, pod) == limit, c.limit(b, pod) })
