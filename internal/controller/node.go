@@ -115,6 +115,11 @@ func latestWins(version string) bool {
 	return err == nil && v.AtLeast(utilversion.MajorMinor(1, 34))
 }
 
+// latestWins says whether the kubelet of the pod does so, and says which version of the pod its reports are about.
+func (s *snapshot) latestWins(pod *corev1.Pod) bool {
+	return s.node.latestWins && pod.Status.ObservedGeneration > 0
+}
+
 // drainTaints are set on nodes that are about to be emptied: by the cluster autoscaler, by
 // Karpenter, and by the administrator of a node that was shut down.
 var drainTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", corev1.TaintNodeOutOfService}
