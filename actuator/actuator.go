@@ -3,8 +3,10 @@
 // podresize carries out a move.
 //
 // What it promises, each a test of the same name:
-//   - KeepsTheRules: no move leaves a container outside its floor and ceiling, or is of a pod with a resize in flight.
+//   - KeepsTheRules: no move leaves a container outside its floor and ceiling, or is of a pod with a resize in flight,
+//     unless it supersedes that.
 //   - IncreasesAreImmediate: an increase beyond the dead band waits only for a resize in flight, back-off and decreases.
+//   - IncreasesSupersede: where a pod says so, an increase takes the place of its decrease in flight; nothing else does.
 //   - DecreasesAreGradual: a decrease is at most one step, and none follows within the cooldown.
 //   - DeadBand: a change smaller than the dead band causes no move.
 //   - StaleMovesNothing: a stale decision causes no move; a restore is still planned.
@@ -96,8 +98,9 @@ type Pod struct {
 	// Restore asks for the declared limits instead of the desired ones. InSteps lowers them as a
 	// decision does: one step at a time, with cooldowns, and not while NoDecrease says why not.
 	Restore, InSteps bool
-	// InFlight: the kubelet has not finished the last resize.
-	InFlight bool
+	// InFlight: the kubelet has not finished the last resize. Supersedable: that is a decrease, and a move that
+	// lowers no container may take its place.
+	InFlight, Supersedable bool
 	// NoDecrease says why the pod must not be lowered; "" if it may be.
 	NoDecrease reasons.Reason
 	// DecreaseCooldown is the least time between two decreases of this pod, where longer than the config's.

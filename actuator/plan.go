@@ -17,7 +17,7 @@ func Plan(cfg Config, now time.Time, full bool, pods []Pod) []Step {
 	for i, p := range pods {
 		steps[i] = planPod(cfg, now, p)
 		steps[i].Pod = i
-		if m := steps[i].Move; m != nil && m.Delta() < 0 && !p.Queued || p.InFlight && decreasedLast(p) {
+		if m := steps[i].Move; m != nil && m.Delta() < 0 && !p.Queued || m == nil && p.InFlight && decreasedLast(p) {
 			decreasing = true
 		}
 	}
@@ -49,11 +49,26 @@ func (s Step) rank() int {
 	return 1
 }
 
-// planPod plans one pod by itself.
+// planPod plans one pod by itself. What is in flight goes on, unless an increase supersedes it.
 func planPod(cfg Config, now time.Time, p Pod) Step {
-	if p.InFlight {
-		return Step{Reason: reasons.ResizeInFlight}
+	if !p.InFlight {
+		return planAtRest(cfg, now, p)
 	}
+	step := Step{Reason: reasons.ResizeInFlight}
+	if !p.Supersedable {
+		return step
+	}
+	if s := planAtRest(cfg, now, p); s.Move != nil && !s.Move.Lowers() {
+		return s
+	}
+	if now.Before(p.RetryAt) {
+		step.RecheckAt = p.RetryAt
+	}
+	return step
+}
+
+// planAtRest plans a pod without a resize in flight.
+func planAtRest(cfg Config, now time.Time, p Pod) Step {
 	if now.Before(p.RetryAt) {
 		return Step{Reason: reasons.BackingOff, RecheckAt: p.RetryAt}
 	}

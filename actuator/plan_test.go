@@ -79,7 +79,8 @@ func pods(t *rapid.T) []Pod {
 		pods[i] = Pod{
 			UID: fmt.Sprint(i), Restore: rapid.IntRange(0, 9).Draw(t, "restore") == 0, InSteps: rapid.Bool().Draw(t, "in steps"),
 			Stale:        rapid.IntRange(0, 5).Draw(t, "stale") == 0,
-			InFlight:     rapid.IntRange(0, 5).Draw(t, "in flight") == 0,
+			InFlight:     rapid.IntRange(0, 3).Draw(t, "in flight") == 0,
+			Supersedable: rapid.Bool().Draw(t, "supersedable"),
 			NoDecrease:   rapid.SampledFrom([]reasons.Reason{"", "", reasons.PodNotReady}).Draw(t, "no decrease"),
 			LastDecrease: ago.Draw(t, "decrease"), LastIncrease: ago.Draw(t, "increase"),
 			RetryAt: rapid.SampledFrom([]time.Time{{}, {}, now.Add(time.Minute)}).Draw(t, "retry"),
@@ -129,8 +130,10 @@ func breaks(cfg Config, s Step, p Pod) string {
 	switch {
 	case s.Move == nil:
 		return ""
-	case p.InFlight || now.Before(p.RetryAt):
+	case p.InFlight && !p.Supersedable || now.Before(p.RetryAt):
 		return "moves before the last resize has ended, or within the back-off"
+	case p.InFlight && s.Move.Lowers():
+		return "supersedes a decrease by another one"
 	case p.Restore && !p.InSteps:
 		return ""
 	case p.Stale && !p.Restore:
@@ -171,6 +174,37 @@ func TestIncreasesAreImmediate(t *testing.T) {
 	})
 	if got := to(Plan(ConservativeConfig(), now, false, []Pod{one(500, 4000)})[0]); got != 750 {
 		t.Errorf("the conservative configuration raised to %v, want 750m", got)
+	}
+}
+
+// TestIncreasesSupersede: while a decrease is in flight that may be superseded, an increase beyond the dead band, and a
+// restore that raises, are planned. What is in flight goes on where a limit would be lowered, also beside one that would
+// be raised. Increases of other pods do not wait for a decrease that is superseded, and its own does not wait for it.
+func TestIncreasesSupersede(t *testing.T) {
+	lowered := func(limit, want cpu.Milli) Pod {
+		return with(one(limit, want), func(p *Pod) {
+			p.InFlight, p.Supersedable, p.LastDecrease = true, true, now.Add(-10*time.Second)
+		})
+	}
+	both := with(lowered(1000, 2000), func(p *Pod) {
+		p.Containers = append(p.Containers, Container{Name: "side", Limit: 800, Declared: 800, Floor: 100, Ceiling: 4000, Desired: 500})
+	})
+	expect(t, map[string]planned{
+		"an increase":                  {lowered(1000, 2000), 2000, reasons.Settled, 0},
+		"within the dead band":         {lowered(1000, 1050), 0, reasons.ResizeInFlight, 0},
+		"another decrease":             {lowered(1000, 500), 0, reasons.ResizeInFlight, 0},
+		"one up and one down":          {both, 0, reasons.ResizeInFlight, 0},
+		"a restore that raises":        {with(lowered(300, 0), func(p *Pod) { p.Restore = true }), 500, "", 0},
+		"a restore that lowers":        {with(lowered(1000, 0), func(p *Pod) { p.Restore = true }), 0, reasons.ResizeInFlight, 0},
+		"what may not be superseded":   {with(lowered(1000, 2000), func(p *Pod) { p.Supersedable = false }), 0, reasons.ResizeInFlight, 0},
+		"a decision that is too old":   {with(lowered(1000, 2000), func(p *Pod) { p.Stale = true }), 0, reasons.ResizeInFlight, 0},
+		"looked at after the back-off": {with(lowered(1000, 2000), func(p *Pod) { p.RetryAt = now.Add(time.Second) }), 0, reasons.ResizeInFlight, time.Second},
+	})
+	superseding, other := with(lowered(1000, 2000), func(p *Pod) { p.Capped = true }), with(one(500, 2000), func(p *Pod) { p.Capped = true })
+	for _, s := range Plan(DefaultConfig(), now, true, []Pod{superseding, other}) {
+		if to(s) != 2000 {
+			t.Errorf("pod %d: %+v, want both raised at once", s.Pod, s)
+		}
 	}
 }
 

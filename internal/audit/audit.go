@@ -25,8 +25,12 @@ type Attempt struct {
 	Generation int64
 	Result     podresize.Result
 	Latency    time.Duration
-	// Waited is the time from when the pod came to the queue to the attempt.
-	Waited time.Duration
+	// Waited is the time from when the pod came to the queue to the attempt, with that Priority; "" where
+	// there is no queue.
+	Waited   time.Duration
+	Priority string
+	// Age is the time from the decision, by the clock of the agent, to the attempt; 0: there is none.
+	Age time.Duration
 }
 
 // Write writes the line of an attempt.
@@ -39,5 +43,5 @@ func Write(log *slog.Logger, a Attempt) {
 		"namespace", a.Pod.Namespace, "pod", a.Pod.Name, "uid", a.Pod.UID, "node", a.Pod.Spec.NodeName,
 		"from", from, "to", to, "price", a.Price, "generation", a.Generation, "purpose", a.Purpose,
 		"reason", a.Reason, "outcome", a.Result.Outcome.String(), "message", a.Result.Message,
-		"latency", a.Latency.Seconds(), "waited", a.Waited.Seconds())
+		"latency", a.Latency.Seconds(), "waited", a.Waited.Seconds(), "priority", a.Priority, "age", a.Age.Seconds())
 }

@@ -32,6 +32,8 @@ type Discovery struct {
 	Live client.Reader
 	Now  func() time.Time
 	Log  *slog.Logger
+	// Interval is how often the cluster is asked for VPAs, with one cheap request: DiscoveryInterval where it ships.
+	Interval time.Duration
 	// Changed is called with the namespace when a VPA has changed, and with "" when what is known of VPAs has.
 	Changed func(namespace string)
 
@@ -58,9 +60,9 @@ func (d *Discovery) Setup(mgr ctrl.Manager) (err error) {
 }
 
 const (
-	// interval is how often the cluster is asked for VPAs, with one cheap request. A VPA that has just been installed acts within a
-	// minute: it must not build on a limit that MBCAS set.
-	interval = 5 * time.Second
+	// DiscoveryInterval: a VPA that has just been installed acts within a minute, and must not build on a limit that
+	// MBCAS set.
+	DiscoveryInterval = 5 * time.Second
 	// timeout bounds one discovery with the first list of VPAs: nodes wait for the first one, and then do without.
 	timeout = 10 * time.Second
 	// rightsInterval is how often the right to watch VPAs is checked.
@@ -92,7 +94,7 @@ func (d *Discovery) Start(ctx context.Context) error {
 		select {
 		case err := <-ended: // ctx has ended
 			return err
-		case <-time.After(interval):
+		case <-time.After(d.Interval):
 		}
 	}
 }

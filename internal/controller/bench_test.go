@@ -63,6 +63,7 @@ type process struct {
 	metrics   string
 	nodes     []string
 	pods      []*corev1.Pod
+	audit     *syncWriter // audit lines
 }
 
 func startController(b *testing.B) *process {
@@ -74,12 +75,12 @@ func startController(b *testing.B) *process {
 	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("build the controller: %v\n%s", err, out)
 	}
-	c := &process{server: s, namespace: s.Namespace(b), metrics: "http://" + freeAddress(b) + "/metrics"}
+	c := &process{server: s, namespace: s.Namespace(b), metrics: "http://" + freeAddress(b) + "/metrics", audit: &syncWriter{}}
 	address := strings.TrimSuffix(strings.TrimPrefix(c.metrics, "http://"), "/metrics")
 	cmd := exec.Command(program, "--kubeconfig", s.Kubeconfig(b, "controller", "system:masters"), "--mode=enforce", "--namespace", c.namespace,
 		"--leader-elect=false", "--metrics-address", address, "--health-address=127.0.0.1:0", "--start-grace=0s", "--decrease-cooldown=0s", "--log-level=error")
 	var log bytes.Buffer
-	cmd.Stderr = &log
+	cmd.Stdout, cmd.Stderr = c.audit, &log
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}

@@ -79,9 +79,10 @@ func (r *Reconciler) resized(rec *record, z *dispatch.Resize, pod *corev1.Pod) {
 }
 
 // refused sets the back-off of a pod whose resize was refused. A refused revert has its own back-off, because a
-// revert is due during the back-off of the resize.
+// revert is due during the back-off of the resize; so has an increase that was to supersede a decrease, which
+// is still in flight.
 func (r *Reconciler) refused(rec *record, z *dispatch.Resize, reason reasons.Reason) {
-	if z.Purpose == lifecycle.Revert {
+	if z.Purpose == lifecycle.Revert || z.Supersedes {
 		r.unanswered(rec, z, lifecycle.Answer{Reason: reason, Detail: z.Answer.Message})
 		return
 	}

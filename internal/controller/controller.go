@@ -20,6 +20,8 @@
 //   - OneWriteForAll: a constraint that comes and goes for all pods of a node costs one write.
 //   - OneForAll: an API error, or a panic, about one pod costs the others of its node nothing.
 //   - HangsAlone: no look at a node waits for a resize, and a resize that hangs costs its namespace only.
+//   - AnIncreaseSupersedes: an increase takes the place of the pod's own decrease in flight.
+//   - DecisionsComeBeforeStatuses: newer decisions are acted on before statuses are written.
 //   - Quiet: when nothing changes, nothing is written.
 package controller
 

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,6 +27,7 @@ type nodeState struct {
 	name        string
 	uid         types.UID
 	allocatable cpu.Milli
+	latestWins  bool           // its kubelet carries out the latest of several resizes
 	cordoned    bool           // no new pods come
 	evicting    []corev1.Taint // NoExecute
 	unconfirmed allocation.Unconfirmed
@@ -83,7 +85,10 @@ func (r *Reconciler) watchOnly(ctx context.Context, name string, owner sharding.
 const watchInterval = time.Minute
 
 func nodeOf(n *corev1.Node) nodeState {
-	node := nodeState{name: n.Name, uid: n.UID, allocatable: allocation.Node(n).Allocatable, cordoned: n.Spec.Unschedulable}
+	node := nodeState{
+		name: n.Name, uid: n.UID, allocatable: allocation.Node(n).Allocatable, cordoned: n.Spec.Unschedulable,
+		latestWins: latestWins(n.Status.NodeInfo.KubeletVersion),
+	}
 	for _, c := range n.Status.Conditions {
 		switch c.Type {
 		case corev1.NodeReady:
@@ -101,6 +106,18 @@ func nodeOf(n *corev1.Node) nodeState {
 		}
 	}
 	return node
+}
+
+// latestWins says whether a kubelet of that version takes resizes from a queue, in which the latest of a pod
+// replaces an earlier one. Before 1.34 the pod's own sync takes them, and reports do not tell two apart.
+func latestWins(version string) bool {
+	v, err := utilversion.ParseGeneric(version)
+	return err == nil && v.AtLeast(utilversion.MajorMinor(1, 34))
+}
+
+// latestWins says whether the kubelet of the pod does so, and says which version of the pod its reports are about.
+func (s *snapshot) latestWins(pod *corev1.Pod) bool {
+	return s.node.latestWins && pod.Status.ObservedGeneration > 0
 }
 
 // drainTaints are set on nodes that are about to be emptied: by the cluster autoscaler, by

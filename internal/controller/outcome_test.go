@@ -80,8 +80,8 @@ func TestOutcomes(t *testing.T) {
 				if l.counter.resizes() != 0 {
 					t.Error("tried again at once")
 				}
-				l.pass(r.config.Backoff + time.Second)
-			} else if want.phase == v1alpha1.PhaseNotApplied {
+				l.pass(r.config.Backoff*3/2 + time.Second) // with all the jitter that there may be
+			} else if want != settled {
 				l.pass(20 * time.Second)
 			}
 			pa = l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)

@@ -86,6 +86,7 @@ func (r *Reconciler) pod(
 	f := &p.facts
 	f.Mode, f.Excluded, f.UnknownAutoscaler, f.HPA = lifecycle.Mode(n.mode), excluded, unknown, hpa
 	f.Evicted = evicted(p.pod, s.node.evicting)
+	f.LatestWins, f.QuotaShort = s.latestWins(p.pod), n.shares.Shares[p.pod.UID].By != nil
 	e, _ := restore.ReadEntry(s.ledger.Stored, p.pod.UID)
 	f.InLedger = kube.SameLimits(e.Limits, declared)
 	f.Refused.Reason, f.Refused.Detail = n.Refusal(p.pod)

@@ -93,6 +93,7 @@ type lookups struct {
 	vpas         interface { // *autoscalers.VPAs
 		List(ctx context.Context, namespace string) (list []constraints.VPA, unknown string, err error)
 	}
+	interval time.Duration // of the discovery of VPAs
 	// percentages are those of the DemandSignals of a namespace; known is false until they are listed.
 	percentages func(namespace string) (list []constraints.Signal, known bool)
 }
@@ -121,7 +122,7 @@ func (r *Reconciler) Init() *Reconciler {
 		Told: r.memory.told.Told, Wake: r.wakeOwn,
 	}
 	r.lookups = lookups{
-		scaleTargets: autoscalers.NewScaleTargets(r.Client, r.Log, now), vpas: &autoscalers.VPAs{},
+		scaleTargets: autoscalers.NewScaleTargets(r.Client, r.Log, now), vpas: &autoscalers.VPAs{}, interval: autoscalers.DiscoveryInterval,
 		percentages: func(string) ([]constraints.Signal, bool) { return nil, true },
 	}
 	r.liveness = &liveness.Agents{
@@ -161,8 +162,14 @@ func (r *Reconciler) dispatcher() *dispatch.Dispatcher {
 // failedRetry is how soon a node is looked at again that was left half done.
 const failedRetry = 5 * time.Second
 
-// Reconcile brings one node to what its decisions call for: gather, decide, act, report. The queue would
-// keep the low priority of a node that was listed at the start, also for its timers.
+// mostLooks is how often a node is looked at before its statuses are written, while newer decisions of its
+// agent arrive. More lets statuses wait longer on a node whose agent decides all the time; fewer lets a
+// throttled pod wait for the statuses of others.
+const mostLooks = 4
+
+// Reconcile brings one node to what its decisions call for: gather, decide, act, report. Decisions that arrive
+// meanwhile come before reports. The queue would keep the low priority of a node that was listed at the start,
+// also for its timers.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	result := ctrl.Result{Priority: ptr.To(0)}
 	tenure := r.Replica.Tenure(req.Name)
@@ -172,21 +179,37 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return result, err
 	}
 	ctx = sharding.WithNode(ctx, req.Name)
-	s, err := r.gather(ctx, req.Name, tenure)
-	if err != nil {
-		return result, err
+	var s *snapshot
+	var tasks []*task
+	for looks := 1; ; looks++ {
+		var err error
+		if s, err = r.gather(ctx, req.Name, tenure); err != nil {
+			return result, err
+		}
+		tasks = r.decide(ctx, s, lifecycle.Decide)
+		s.memory.throttled.Store(slices.ContainsFunc(tasks, func(t *task) bool { return t.facts.NeedsMore() }))
+		r.record(ctx, s, tasks)
+		r.act(ctx, s, tasks)
+		overtaken := func() bool { return looks < mostLooks && r.decidedSince(ctx, s) }
+		if r.report(ctx, s, tasks, overtaken) {
+			break
+		}
 	}
-	tasks := r.decide(ctx, s, lifecycle.Decide)
-	s.memory.throttled.Store(slices.ContainsFunc(tasks, func(t *task) bool { return t.facts.NeedsMore() }))
-	r.record(ctx, s, tasks)
-	r.act(ctx, s, tasks)
-	r.report(ctx, s, tasks)
 	r.tell(ctx, s, tasks)
 	if ctx.Err() != nil {
 		return result, fmt.Errorf("node %s is left half done: %w", req.Name, context.Cause(ctx))
 	}
 	result.RequeueAfter = after(r.Now(), s.recheckAt, tasks)
 	return result, nil
+}
+
+// decidedSince says whether an agent has decided about a pod of the node anew since that was looked at.
+func (r *Reconciler) decidedSince(ctx context.Context, s *snapshot) bool {
+	allocations, err := r.allocations(ctx, client.MatchingFields{nodeField: s.node.name})
+	return err == nil && slices.ContainsFunc(s.pods, func(p *podState) bool {
+		now := allocations[allocationOf(p.pod)]
+		return p.pa != nil && now != nil && now.UID == p.pa.UID && now.Generation > p.pa.Generation
+	})
 }
 
 // after is how long until another look is wanted, for the node as a whole or for one of the tasks;

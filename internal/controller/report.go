@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,8 +23,12 @@ import (
 	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
-// report writes what changed: statuses, events and metrics.
-func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) {
+// report writes what changed: statuses, events and metrics. It returns false where it stopped because what it
+// reports was overtaken by newer decisions: what it has not written then is found again by the next look.
+func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task, overtaken func() bool) bool {
+	if overtaken() {
+		return false
+	}
 	var kept []*task
 	for _, t := range tasks {
 		if !t.Delete && !t.unseen {
@@ -44,13 +49,19 @@ func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task) {
 		_, err := r.write(ctx, s, t)
 		return err
 	}
-	r.forEach(ctx, reporting, due, write)
-	r.writeSlowly(ctx, waiting, write)
+	for some := range slices.Chunk(due, r.Config.Pods) {
+		if r.forEach(ctx, reporting, some, write); overtaken() {
+			return false
+		}
+	}
+	return r.writeSlowly(ctx, waiting, write, overtaken)
 }
 
 // writeSlowly writes statuses that can wait, one after the other and for statusTime, if no more than
-// statusNodes do so; the others when the node is looked at again.
-func (r *Reconciler) writeSlowly(ctx context.Context, waiting []*task, write func(*task) error) {
+// statusNodes do so; the others when the node is looked at again. It returns false where it was overtaken.
+func (r *Reconciler) writeSlowly(
+	ctx context.Context, waiting []*task, write func(*task) error, overtaken func() bool,
+) bool {
 	leave, may := r.statuses.Enter()
 	defer leave()
 	end, wait := r.Now().Add(statusTime), r.jitter(statusWait)
@@ -61,7 +72,11 @@ func (r *Reconciler) writeSlowly(ctx context.Context, waiting []*task, write fun
 			}
 			return err
 		})
+		if overtaken() {
+			return false
+		}
 	}
+	return true
 }
 
 // When many pods change at once, statuses that only tell so are written as the API server has time, and for

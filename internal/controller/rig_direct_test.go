@@ -145,8 +145,9 @@ const anyWrite = "*"
 func (w *wire) hold(suffix string) (release func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.held, w.release = suffix, make(chan struct{})
-	return sync.OnceFunc(func() { close(w.release) })
+	until := make(chan struct{})
+	w.held, w.release = suffix, until
+	return sync.OnceFunc(func() { close(until) })
 }
 
 func (w *wire) holds(q *http.Request) chan struct{} {

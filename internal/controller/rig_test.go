@@ -198,6 +198,7 @@ func (r *rig) start(change ...func(*Reconciler)) (stop func()) {
 	})
 	r.must(err)
 	rec := r.reconciler(mgr.GetClient(), mgr.GetAPIReader())
+	rec.lookups.interval = 500 * time.Millisecond // tests wait for it
 	for _, f := range change {
 		f(rec)
 	}

@@ -149,8 +149,8 @@ func keep(t *testing.T, f schedule.Failure) {
 	}
 }
 
-// busy is a schedule in which a pod is raised, lowered, changed by another client, restored and
-// forgotten, another one is raised beside it, and the agent is lost.
+// busy is a schedule in which a pod is raised, lowered, raised before the kubelet has lowered it, lowered again,
+// changed by another client, restored and forgotten, another one is raised beside it, and the agent is lost.
 const busy = `
 reconcile A n1
 decide p1 900 0.000
@@ -161,6 +161,15 @@ sync n1
 renew n1
 show A all
 reconcile A n1
+decide p1 300 2.000
+show A all
+reconcile A n1
+decide p1 900 0.000
+show A all
+reconcile A n1
+sync n1
+wait 6s
+renew n1
 decide p1 300 2.000
 show A all
 reconcile A n1

@@ -31,6 +31,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/controller/order"
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
@@ -70,7 +71,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	setups := []interface{ Setup(mgr ctrl.Manager) error }{
 		&autoscalers.Discovery{
 			VPAs: vpas, API: r.Gate.Discovery, Reviews: r.Gate.API, Live: r.Live, Now: r.Now, Log: r.Log,
-			Changed: r.requeue.namespace,
+			Changed: r.requeue.namespace, Interval: r.lookups.interval,
 		},
 		&restore.Acknowledger{
 			Client: r.Client, Namespace: r.Config.Namespace, InFlight: r.Gate.InFlight.Load, Wake: r.requeue.pause,
@@ -132,9 +133,9 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		h := nodes
 		switch w.object.(type) {
 		case *corev1.Pod, *v1alpha1.PodAllocation:
-			h = first{nodes, always}
+			h = order.First{EventHandler: nodes, Of: order.Always}
 		case *metav1.PartialObjectMetadata: // the mode of all pods of a namespace
-			h = first{nodes, r.memory.throttled}
+			h = order.First{EventHandler: nodes, Of: r.memory.throttled}
 		}
 		b = b.Watches(w.object, h, builder.WithPredicates(claims, changed))
 	}

@@ -163,15 +163,16 @@ func (d *Dispatcher) account(z *Resize) {
 
 // audit writes the line of one attempt.
 func (d *Dispatcher) audit(z *Resize, started time.Time) {
-	took := d.Now().Sub(started)
+	took, age := d.Now().Sub(started), time.Duration(0)
+	if !z.ObservedAt.IsZero() {
+		age = max(0, started.Sub(z.ObservedAt))
+		d.Metrics.Age.Observe(age.Seconds())
+	}
 	audit.Write(d.Audit, audit.Attempt{
 		Pod: z.Pod, Move: *z.Move, Purpose: string(z.Purpose), Reason: z.Reason, Price: z.Price, Generation: z.Generation,
-		Result: z.Answer.Result, Latency: took, Waited: started.Sub(z.Since),
+		Result: z.Answer.Result, Latency: took, Waited: started.Sub(z.Since), Priority: z.Priority.String(), Age: age,
 	})
 	d.Metrics.Resizes.WithLabelValues(string(z.Purpose), z.Answer.Outcome.String()).Inc()
-	if !z.ObservedAt.IsZero() {
-		d.Metrics.Age.Observe(max(0, d.Now().Sub(z.ObservedAt)-took).Seconds())
-	}
 }
 
 // ReadLive reads a pod from the API server itself, trimmed as in the cache. It is not found where another has taken

@@ -41,8 +41,9 @@ type Resize struct {
 	// At is when the resize was decided, and Age how old its decision was then.
 	At  time.Time
 	Age time.Duration
-	// Since is when the pod came to the queue.
-	Since time.Time
+	// Since is when the pod came to the queue, and Priority the one that it had when its turn came.
+	Since    time.Time
+	Priority flowcontrol.Priority
 	// Tenure is that of the node when it was decided.
 	Tenure int
 	// Checked is under which admission a dry run was found harmless; "": none was made.
@@ -222,7 +223,7 @@ func (d *Dispatcher) next() (Request, bool, time.Time) {
 
 func (d *Dispatcher) run(ctx context.Context, r Request) {
 	resize := *r.Value
-	resize.Since = r.Since
+	resize.Since, resize.Priority = r.Since, r.Priority
 	z, charge := d.carryOut(ctx, resize)
 	d.mu.Lock()
 	d.queue.Finish(r.Pod, z, charge, d.Now())

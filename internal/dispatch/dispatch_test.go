@@ -279,19 +279,22 @@ func TestLeavesUntried(t *testing.T) {
 	}
 }
 
-// TestTheAuditRecordTellsTheWait: the wait is that since the pod came, however often it was decided since.
+// TestTheAuditRecordTellsTheWait: the wait is that since the pod came, however often it was decided since, and the age
+// that since its agent decided. An increase that takes the place of a decrease which waits has not waited with it.
 func TestTheAuditRecordTellsTheWait(t *testing.T) {
 	b := newBench(flowcontrol.DefaultConfig(), func(*corev1.Pod) podresize.Result {
 		return podresize.Result{Outcome: podresize.Accepted}
 	})
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	b.Now = func() time.Time { return now }
-	for range 3 {
-		b.Replace("n", 1, []Request{b.resizeOf("shop", "web", "n", flowcontrol.Needed)}, exists)
+	for _, p := range []flowcontrol.Priority{flowcontrol.Decrease, flowcontrol.Decrease, flowcontrol.Idle, flowcontrol.Needed, flowcontrol.Needed} {
+		request := b.resizeOf("shop", "web", "n", p)
+		request.Value.ObservedAt = now.Add(-time.Second)
+		b.Replace("n", 1, []Request{request}, exists)
 		now = now.Add(2 * time.Second)
 	}
-	if !b.Step(t.Context()) || !strings.Contains(b.audit.String(), `"waited":6}`) {
-		t.Errorf("want 6 s, the audit says %s", b.audit)
+	if !b.Step(t.Context()) || !strings.Contains(b.audit.String(), `"waited":6,"priority":"needed","age":3}`) {
+		t.Errorf("want 6 s, of the priority needed, and an age of 3 s; the audit says %s", b.audit)
 	}
 }
 

@@ -50,7 +50,8 @@ type Request[T any] struct {
 	Namespace, Node string
 	Priority        Priority
 	Value           T
-	// Since is when the pod first came. The queue sets it.
+	// Since is when the pod first came, or when an increase of it took the place of a decrease, or the other way
+	// round. The queue sets it.
 	Since time.Time
 }
 
@@ -209,7 +210,7 @@ func (q *Queue[T]) Replace(name string, requests []Request[T], exists func(types
 
 func (q *Queue[T]) replace(n *node[T], r Request[T], now time.Time) {
 	t := q.tickets[r.Pod]
-	if r.Since = now; t != nil {
+	if r.Since = now; t != nil && (t.Priority == Decrease) == (r.Priority == Decrease) {
 		r.Since = t.Since
 	}
 	switch {

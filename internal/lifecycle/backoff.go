@@ -13,6 +13,7 @@ func (t *Task) Resized(cfg Config, now time.Time, from, to Limits, m *Memory) {
 	if t.Purpose != Revert { // a revert belongs to the resize that it takes back
 		m.RestoreRefused = t.Purpose == Restore
 	}
+	t.Supersedes = false // what was in flight is replaced
 	t.resized(now, t.Purpose, from, to, &cfg)
 	t.Recheck(now.Add(cfg.ActuationTimeout))
 }
@@ -51,9 +52,13 @@ func (t *Task) Postpone(r reasons.Reason, detail string, until time.Time) {
 	}
 }
 
-// ReportWait says what the resize waits for. Of a revert that is added to the failure that calls for it.
+// ReportWait says what the resize waits for. Of a revert that is added to the failure that calls for it; of one
+// that supersedes a decrease in flight nothing is said, as the status still tells of that decrease.
 func (t *Task) ReportWait(r reasons.Reason, detail string) {
-	if t.Purpose != Revert {
+	switch {
+	case t.Supersedes:
+		return
+	case t.Purpose != Revert:
 		t.Report(PhaseNotApplied, r, detail)
 		return
 	}

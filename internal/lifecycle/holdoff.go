@@ -59,6 +59,9 @@ func holdOff(s *state) verdict {
 			continue
 		}
 		c := h.applies(s)
+		if c.Reason != "" && s.Supersedes {
+			return s.leaveInFlight()
+		}
 		if c.Reason != "" && c.Reason == s.node.Suspended {
 			return done
 		}

@@ -24,7 +24,8 @@ func awaitAnswer(s *state) verdict {
 }
 
 // followInFlight follows a resize until the kubelet has carried it out or has failed to. A decrease
-// in flight takes part in the plan of the node, because increases of other pods wait for it.
+// in flight takes part in the plan of the node, because increases of other pods wait for it. The steps
+// below may find an increase that supersedes it; whatever else they find waits until it has ended.
 func followInFlight(s *state) verdict {
 	p := s.pod
 	if now := p.Current(); !s.Status.lastApplied(p.Declared).Equal(now) {
@@ -57,9 +58,23 @@ func followInFlight(s *state) verdict {
 	if s.Move != nil || s.Status.Phase != PhasePending {
 		return done
 	}
+	s.Supersedes = p.LatestWins && !p.QuotaShort && s.Status.lowersOnly()
+	if s.Supersedes {
+		return next
+	}
+	return s.leaveInFlight()
+}
+
+// leaveInFlight leaves a pod as it is until the kubelet has carried its resize out.
+func (s *state) leaveInFlight() verdict {
 	s.plan = s.planned(nil)
 	s.plan.InFlight = true
 	return toPlan
+}
+
+// lowersOnly says whether the last resize lowered a limit, and raised none. A revert does neither.
+func (s *Status) lowersOnly() bool {
+	return s.LastDecrease.Equal(s.LastApplied) && s.LastIncrease.Before(s.LastDecrease)
 }
 
 // waitAfterFailure reverts what the kubelet could not carry out, until the resize is tried again.

@@ -16,6 +16,8 @@
 //   - RestoresInSteps: after an unresponsive agent, limits fall as slowly as by decisions.
 //   - RestoresToTheRequest: a restore ends at the request where that was raised above the declared limit.
 //   - RaisesWhatItLowered: in mode recommend, limits below the declared ones go back to them.
+//   - AnIncreaseSupersedes: an increase, a rollback or a restore that lowers nothing takes the place of the pod's own
+//     decrease in flight. Until it has, what is recorded is the decrease.
 //   - NamesTheConstraint: a pod that the market would lower, and that must not be decreased, says
 //     why.
 //   - BackOffDoubles: each failure in a row doubles the wait.

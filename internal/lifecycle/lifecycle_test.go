@@ -80,6 +80,7 @@ func drawn(t *rapid.T, i int) (Pod, constraint) {
 	p.Mode = rapid.SampledFrom([]Mode{ModeEnforce, ModeEnforce, ModeEnforce, ModeRestore, ModeRecommend, ModeOff}).Draw(t, "mode")
 	p.Progress = rapid.SampledFrom([]actuator.Progress{actuator.Done, actuator.Done, actuator.Done, actuator.Done, actuator.InProgress, actuator.Deferred, actuator.Infeasible, actuator.Errored}).Draw(t, "progress")
 	p.InLedger = rapid.Bool().Draw(t, "in ledger")
+	p.LatestWins, p.QuotaShort = rapid.Bool().Draw(t, "latest wins"), one("quota short", 4)
 	p.Memory.RestoreRefused = rapid.Bool().Draw(t, "restore refused")
 	if one("request raised", 8) {
 		app.RestoreFloor = limit("request")
@@ -138,6 +139,12 @@ func drawStatus(t *rapid.T, p *Pod, now cpu.Milli, limit func(string) cpu.Milli,
 	if rapid.Bool().Draw(t, "applied") {
 		at := before("applied", 300).Add(-time.Second)
 		s.Applied, s.LastApplied, s.LastDecrease = app(limit("last")), at, at
+		switch rapid.IntRange(0, 3).Draw(t, "raised last") {
+		case 0:
+			s.LastDecrease, s.LastIncrease = time.Time{}, at
+		case 1:
+			s.LastIncrease = at
+		}
 		if rapid.Bool().Draw(t, "as recorded") {
 			s.Applied = app(now)
 		}
@@ -264,10 +271,26 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 		return "moved on an old decision"
 	case allocates && (p.Excluded.Reason != "" || p.Mode != ModeEnforce):
 		return "manages a pod outside of the market"
-	case allocates && p.Progress == actuator.InProgress && s.Phase != PhaseFailed && (s.Failures == 0 || s.Reason != reasons.DecisionTooOld):
-		return "a second resize in flight" // other than after the back-off of one that was given up, and confirmed
+	case p.Progress == actuator.InProgress && !retried(s) && !supersedes(p, t):
+		return "a second resize in flight"
 	}
 	return ""
+}
+
+// retried says whether what is in flight is one that was given up: its back-off is over, and it is confirmed.
+func retried(s Status) bool {
+	return s.Phase == PhaseFailed || s.Failures > 0 && s.Reason == reasons.DecisionTooOld
+}
+
+// supersedes says whether a move may take the place of what is in flight. What was last recorded may be older than
+// what is in flight: then a process ended between a resize and its record.
+func supersedes(p Pod, t Task) bool {
+	s := p.Status
+	lowered := s.LastDecrease.Equal(s.LastApplied) && s.LastIncrease.Before(s.LastApplied)
+	if limit := p.Containers[0].Limit; !s.lastApplied(p.Declared).Equal(app(limit)) {
+		lowered = limit < s.lastApplied(p.Declared).Total()
+	}
+	return lowered && p.LatestWins && !p.QuotaShort && !t.Move.Lowers()
 }
 
 // restoreTo is the limit that a restore of a pod of one container ends at.
@@ -602,6 +625,59 @@ func TestWaitsForTheAnswer(t *testing.T) {
 	for _, got := range Decide(cfg, node, []Pod{sent, other}, noon) {
 		if got.Pod == 1 && (got.Move == nil || !got.WaitsSince.Equal(other.Memory.WaitsSince)) {
 			t.Errorf("after the wait: %+v, want the increase", got)
+		}
+	}
+}
+
+// TestAnIncreaseSupersedes: with a decrease in flight an increase is made at once, and recorded beside what the decrease
+// left for a rollback. Whatever keeps it from being made leaves the record of the decrease, and its time, as they are.
+// Histories: testdata/supersede*.txt.
+func TestAnIncreaseSupersedes(t *testing.T) {
+	cfg, sent := DefaultConfig(), noon.Add(-2*time.Second)
+	same := func(d time.Duration) time.Duration { return d }
+	lowering := running("web", 1000, 500, constraint{})
+	lowering.Recorded, lowering.LatestWins, lowering.Progress = true, true, actuator.InProgress
+	lowering.Decision = &Decision{Limits: app(2000)}
+	lowering.Status = Status{
+		Phase: PhasePending, Reason: reasons.ResizeInFlight, Declared: app(500), Applied: app(1000),
+		LastApplied: sent, LastDecrease: sent, LastIncrease: sent.Add(-time.Minute), RollbackLimits: app(1500), RollbackWindowStart: sent,
+	}
+	got := decideOne(t, cfg, Node{Ready: true}, lowering, noon)
+	if got.Move == nil || got.Move.Changes[0].To != 2000 || !got.Supersedes || !reflect.DeepEqual(got.Status.Applied, app(1000)) {
+		t.Fatalf("%+v, want the increase, and the decrease as it was recorded", got)
+	}
+	refused, m := got, Memory{}
+	refused.Unanswered(cfg, noon, Answer{Reason: reasons.ServerUnavailable}, same, &m)
+	if s := refused.Status; s.Reason != reasons.ResizeInFlight || !s.LastApplied.Equal(sent) || m.RetryAt.IsZero() {
+		t.Errorf("not answered: %+v, want the record of the decrease, and a back-off", s)
+	}
+	got.Resized(cfg, noon, app(1000), app(2000), &m)
+	s := got.Status
+	if !s.LastIncrease.Equal(noon) || !s.LastApplied.Equal(noon) || !s.LastDecrease.Equal(sent) || !s.RollbackLimits.Equal(app(1500)) || got.Supersedes {
+		t.Errorf("resized: %+v", s)
+	}
+	for name, c := range map[string]struct {
+		edit func(*Pod, *Node)
+		late bool // and the decrease has timed out
+	}{
+		"the kubelet is older":       {edit: func(p *Pod, _ *Node) { p.LatestWins = false }},
+		"a quota is short":           {edit: func(p *Pod, _ *Node) { p.QuotaShort = true }},
+		"the increase is in flight":  {edit: func(p *Pod, _ *Node) { p.Status.LastIncrease = sent }},
+		"it is within the dead band": {edit: func(p *Pod, _ *Node) { p.Decision.Limits = app(1050) }},
+		"MBCAS is paused":            {edit: func(_ *Pod, n *Node) { n.Suspended = reasons.Paused }},
+		"the node is not Ready":      {edit: func(_ *Pod, n *Node) { n.Ready = false }},
+		"the decision is old":        {edit: func(p *Pod, _ *Node) { p.Decision.Age = time.Hour }},
+		"it backs off":               {edit: func(p *Pod, _ *Node) { p.Memory.RetryAt = noon.Add(time.Second) }},
+		"the decrease is late":       {edit: func(p *Pod, n *Node) { n.Ready = false }, late: true},
+	} {
+		p, n, at, want := lowering, Node{Ready: true}, noon, reasons.ResizeInFlight
+		p.Decision = &Decision{Limits: app(2000)}
+		if c.edit(&p, &n); c.late {
+			at, want = sent.Add(cfg.ActuationTimeout), reasons.ResizeTimedOut
+		}
+		got := decideOne(t, cfg, n, p, at)
+		if got.Move != nil || got.Status.Reason != want || !got.Status.LastApplied.Equal(sent) {
+			t.Errorf("%s: %v, %+v, want the decrease in flight (%s)", name, got.Move, got.Status, want)
 		}
 	}
 }

@@ -15,6 +15,7 @@ func leaveToPlan(s *state) verdict {
 		desired = s.pod.Decision.Limits
 	}
 	s.plan = s.planned(desired)
+	s.plan.InFlight, s.plan.Supersedable = s.Supersedes, s.Supersedes
 	s.plan.RetryAt = s.pod.Memory.RetryAt
 	s.plan.Capped, s.plan.Queued, s.plan.WaitsSince = s.pod.limitedByPrice(), s.pod.Queued, s.pod.Memory.WaitsSince
 	s.planRestore()
@@ -114,7 +115,7 @@ func (t *Task) follow(step actuator.Step, p *Pod, now time.Time) {
 		t.WaitsSince = time.Time{}
 	}
 	switch failed := t.Status.failed(); {
-	case t.Move != nil || reason == reasons.ResizeInFlight:
+	case t.Move != nil || t.Supersedes || reason == reasons.ResizeInFlight:
 	case reason == reasons.Settled, reason == reasons.WithinDeadBand:
 		if failed && p.Progress != actuator.Done {
 			return // asked for, accepted, and still not in force

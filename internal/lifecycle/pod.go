@@ -58,6 +58,9 @@ type Pod struct {
 	Progress  actuator.Progress
 	// Said is what the kubelet says of the resize.
 	Said string
+	// LatestWins: of several resizes in flight the kubelet carries the latest out, and it says which one its
+	// reports are about. QuotaShort: a ResourceQuota has too little room for all pods that it counts.
+	LatestWins, QuotaShort bool
 
 	// Recorded: the pod has a PodAllocation, of which Status and Decision are.
 	Recorded bool

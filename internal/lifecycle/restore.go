@@ -51,7 +51,7 @@ func (s *state) lowered() bool {
 // endRestore ends the restore of a pod at its declared limits. One that leaves the market needs no
 // record any more.
 func endRestore(s *state) verdict {
-	if !s.restoring || !s.pod.Current().Equal(s.pod.RestoreLimits()) {
+	if !s.restoring || s.Supersedes || !s.pod.Current().Equal(s.pod.RestoreLimits()) {
 		return next
 	}
 	s.settle()

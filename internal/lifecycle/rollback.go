@@ -32,7 +32,7 @@ func rollBackHarmful(s *state) verdict {
 		return next
 	}
 	s.Move, s.Purpose, s.Why = m, Rollback, reasons.UnhealthyAfterDecrease
-	s.Report(PhaseNotApplied, reasons.UnhealthyAfterDecrease, "")
+	s.ReportWait(reasons.UnhealthyAfterDecrease, "")
 	return done
 }
 

@@ -119,6 +119,10 @@ func (s *history) apply(t *testing.T, event []string) {
 		c.EndedAt, c.StartedAt = []time.Time{s.now}, s.now
 	case "mode":
 		s.pod.Mode = Mode(arg(1))
+	case "latestwins":
+		s.pod.LatestWins = true
+	case "quotashort":
+		s.pod.QuotaShort = true
 	case "exclude":
 		s.pod.Excluded.Reason = reasons.Reason(arg(1))
 	case "floor":

@@ -66,6 +66,9 @@ type Task struct {
 	// Purpose is what Move is for, and Why what calls for it if not the market.
 	Purpose Purpose
 	Why     reasons.Reason
+	// Supersedes: a decrease of the pod is in flight, and Move, if there is one, takes its place. Until it
+	// does, the status tells of that decrease alone.
+	Supersedes bool
 	// Status is what to record when nothing is resized.
 	Status Status
 	// NoDecrease is why the pod must not be decreased, by a constraint or after a rollback.

@@ -110,6 +110,14 @@ var mutants = []mutant{
 	return next`, rules,
 	},
 	{
+		"an increase supersedes an increase", "internal/lifecycle/inflight.go",
+		`!p.QuotaShort && s.Status.lowersOnly()`, `!p.QuotaShort`, rules,
+	},
+	{
+		"a decrease supersedes a decrease", "actuator/plan.go",
+		`s.Move != nil && !s.Move.Lowers()`, `s.Move != nil`, plans,
+	},
+	{
 		"increases do not wait for decreases of a full node", "actuator/plan.go",
 		`if full && decreasing && m != nil`, `if full && decreasing && len(pods) < 2 && m != nil`, plans,
 	},

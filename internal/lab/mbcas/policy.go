@@ -8,6 +8,7 @@
 //     SharesAreLeft: the bounds of docs/theory.md.
 //   - DecisionsArriveLate: the controller plans with a decision once its publication has taken its
 //     time, and sees a resize carried out once the kubelet could have said so.
+//   - IncreasesSupersede: an increase takes the place of the pod's decrease in flight.
 //   - RollsBackInTheSimulator, ExternalChangesHoldOff, OutageFreezesAndRestores, ConstraintsHold,
 //     QuotaHolds: a scenario shows what the lifecycle does.
 package mbcas

@@ -260,7 +260,8 @@ func TestIdleNodeThrottlesNoPod(t *testing.T) {
 }
 
 // TestDecisionsArriveLate: no limit changes before the decision of a round has arrived, and none
-// of the same pod follows while a resize counts as in flight. Delays follow from the node's seed.
+// of the same pod follows while a resize counts as in flight, other than an increase that supersedes a
+// decrease. Delays follow from the node's seed.
 func TestDecisionsArriveLate(t *testing.T) {
 	cfg := DefaultConfig()
 	changes := func(seed uint64) (all [][]sim.Change) {
@@ -279,7 +280,7 @@ func TestDecisionsArriveLate(t *testing.T) {
 			n++
 			delay := (c.At - cfg.ResizeDelay) % cfg.Interval
 			delays[delay] = true
-			if i > 0 && c.At-pod[i-1].At < cfg.ResizeDone.Min {
+			if i > 0 && c.At-pod[i-1].At < cfg.ResizeDone.Min && !supersedes(pod[i-1], c) {
 				t.Errorf("a change at %v, %v after the last one, which was in flight", c.At, c.At-pod[i-1].At)
 			}
 			if i == 0 && (delay < cfg.Publish.Min || delay > cfg.Publish.Max) {
@@ -292,5 +293,31 @@ func TestDecisionsArriveLate(t *testing.T) {
 	}
 	if diff := cmp.Diff(changes(1), changes(1)); diff != "" {
 		t.Errorf("the same seed, other delays: %s", diff)
+	}
+}
+
+// supersedes says whether a change is an increase after a decrease.
+func supersedes(last, c sim.Change) bool { return last.To < last.From && c.To > c.From }
+
+// TestIncreasesSupersede: where a resize is in flight for 20 s, an increase beside a load that changes every 10 s takes
+// the place of a decrease in flight, and effect. Nothing else changes the limit of a pod in these 20 s.
+func TestIncreasesSupersede(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.ResizeDone = sim.Delay{Min: 20 * time.Second, Max: 20 * time.Second}
+	setup, _ := catalogue(t, "square-10s")
+	superseded := 0
+	for _, p := range sim.Run(setup, New(cfg)).Pods {
+		for i, c := range p.Changes {
+			switch {
+			case i == 0 || c.At-p.Changes[i-1].At >= cfg.ResizeDone.Min:
+			case supersedes(p.Changes[i-1], c):
+				superseded++
+			default:
+				t.Errorf("%s: %+v follows %+v, which is in flight", p.Spec.Name, c, p.Changes[i-1])
+			}
+		}
+	}
+	if superseded == 0 {
+		t.Error("no decrease was superseded")
 	}
 }

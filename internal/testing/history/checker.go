@@ -24,8 +24,14 @@ type pod struct {
 	applied            Limits // by MBCAS; nil: none
 	ledgered, recorded Limits
 	external           time.Time // when another writer last changed a limit of a pod with a record
-	decrease           time.Time // when the decrease in flight was sent; zero: none is
+	flight             flight
 	records
+}
+
+// flight is a resize in flight: when it was sent (zero: none is), and what it does.
+type flight struct {
+	sent           time.Time
+	raises, lowers bool
 }
 
 // standing is a decision about a pod, by its date.
@@ -107,9 +113,9 @@ func (c *checker) take(e *Event) {
 	case Audited:
 		c.audited(e)
 	case Actuated:
-		c.pod(e.Pod).decrease = time.Time{}
+		c.pod(e.Pod).flight = flight{}
 	case Gone:
-		c.pod(e.Pod).decrease, c.pod(e.Pod).limits = time.Time{}, nil
+		c.pod(e.Pod).flight, c.pod(e.Pod).limits = flight{}, nil
 	case Renewed:
 		c.agents[e.Node] = append(c.agents[e.Node], e.At)
 	case Published:
@@ -170,7 +176,7 @@ func (c *checker) external(e *Event) {
 			p.limits[name], p.owners[name], p.ours[name] = l, l, false
 		}
 	}
-	p.decrease = time.Time{} // what was in flight is replaced
+	p.flight = flight{} // what was in flight is replaced
 	expected := p.applied
 	if expected == nil {
 		expected = p.recorded

@@ -140,10 +140,10 @@ func TestInvariants(t *testing.T) {
 		"a renewal that no cache shows yet": {created().resize("allocate", 500, 700).actuated().wait(6*time.Minute).seen().wait(10*time.Second).
 			resize("restore", 700, 500, on(history.Audited, func(e *history.Event) { e.Reason = "AgentUnresponsive" })), 0, ""},
 		"admission begins to change pods":        {created().resize("allocate", 500, 700, mutated), 0, ""},
-		"admission that is known to change pods": {created().resize("allocate", 500, 700, mutated).resize("allocate", 700, 800, mutated), 1, "the memory limit"},
-		"admission begins anew": {created().resize("allocate", 500, 700, mutated).
+		"admission that is known to change pods": {created().resize("allocate", 500, 700, mutated).actuated().resize("allocate", 700, 800, mutated), 1, "the memory limit"},
+		"admission begins anew": {created().resize("allocate", 500, 700, mutated).actuated().
 			add(history.Event{Kind: history.Admission, Namespace: "shop"}).wait(time.Minute).seen().resize("allocate", 700, 800, mutated), 0, ""},
-		"admission begins anew elsewhere": {created().resize("allocate", 500, 700, mutated).
+		"admission begins anew elsewhere": {created().resize("allocate", 500, 700, mutated).actuated().
 			add(history.Event{Kind: history.Admission, Namespace: "lab"}).wait(time.Minute).seen().resize("allocate", 700, 800, mutated), 1, "the memory limit"},
 
 		"both records lost":                       {raised().lost().ends("DeclaredLimitUnknown"), 0, ""},
@@ -181,8 +181,11 @@ func TestInvariants(t *testing.T) {
 		"without preconditions":         {created().resize("allocate", 500, 700, on(history.Resized, func(e *history.Event) { e.Guarded = false })), 3, "no UID"},
 		"from a limit that is not so":   {created().resize("allocate", 600, 700), 3, "starts from app=600m"},
 		"over an external change":       {created().pod(history.External, 500, 300).pod(history.Ledgered, 0, 300).pod(history.Recorded, 0, 300).resize("allocate", 300, 700), 3, "another writer changed it"},
+		"an increase over the decrease": {created().resize("allocate", 500, 400).wait(2*time.Second).seen().resize("allocate", 400, 700), 0, ""},
+		"an increase over the increase": {created().resize("allocate", 500, 700).wait(6*time.Second).seen().resize("allocate", 700, 900), 4, "after an increase"},
+		"a decrease over the increase":  {created().resize("allocate", 500, 700).wait(6*time.Second).seen().resize("allocate", 700, 600), 4, "has not carried out"},
 		"a second decrease":             {created().resize("allocate", 500, 400).wait(6*time.Second).seen().resize("allocate", 400, 300), 4, "has not carried out"},
-		"too many":                      {created().resize("allocate", 500, 700).resize("allocate", 700, 800).resize("allocate", 800, 900), 4, "more often"},
+		"too many":                      {created().resize("allocate", 500, 700).actuated().resize("allocate", 700, 800).actuated().resize("allocate", 800, 900), 4, "more often"},
 		"an old Lease":                  {created().wait(71*time.Second).add(history.Event{Kind: history.Shown, Pod: "web", Stamp: noon.Add(time.Minute)}).add(history.Event{Kind: history.Looked}).resize("allocate", 500, 700), 5, "by a Lease"},
 		"an old decision":               {created().wait(91*time.Second).add(history.Event{Kind: history.Shown, Stamp: noon.Add(time.Minute)}).add(history.Event{Kind: history.Looked}).resize("allocate", 500, 700), 5, "by a decision"},
 		"a living agent taken for dead": {created().resize("allocate", 500, 700).actuated().seen().wait(30*time.Second).resize("restore", 700, 500, on(history.Audited, func(e *history.Event) { e.Reason = "AgentUnresponsive" })), 5, "renewed its Lease"},

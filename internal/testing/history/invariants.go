@@ -12,7 +12,7 @@ var Invariants = [...]string{
 	1: "A managed container's limit stays within its floor and ceiling; nothing else of a pod changes.",
 	2: "No resize before the declared limit is recorded; restore returns exactly to it.",
 	3: "No write to a pod whose UID, node, or externally changed limit differs from what the decision saw.",
-	4: "At most one decrease in flight per pod; rate limits hold.",
+	4: "At most one decrease in flight per pod; an increase may supersede it. Rate limits hold.",
 	5: "No decision on stale data.",
 	6: "When inputs stop changing, writes stop.",
 	7: "Every resize leaves an audit record; no record without an attempt.",
@@ -140,13 +140,20 @@ func (c *checker) judge(resize, audit *Event, sent request) {
 			}
 		}
 	}
-	if !lowers(resize.Before, resize.Limits) || audit.Purpose == "revert" {
+	if audit.Purpose == "revert" {
 		return
 	}
-	if !p.decrease.IsZero() && audit.Purpose == "allocate" && at.Sub(p.decrease) < c.rules.ActuationTimeout-c.rules.Skew {
-		c.fail(4, "%s is lowered %v after a decrease that the kubelet has not carried out", resize.Pod, at.Sub(p.decrease))
+	now := flight{at, lowers(resize.Limits, resize.Before), lowers(resize.Before, resize.Limits)}
+	since := at.Sub(p.flight.sent)
+	if !p.flight.sent.IsZero() && audit.Purpose == "allocate" && since < c.rules.ActuationTimeout-c.rules.Skew {
+		switch {
+		case now.lowers:
+			c.fail(4, "%s is lowered %v after a resize that the kubelet has not carried out", resize.Pod, since)
+		case p.flight.raises:
+			c.fail(4, "%s is raised %v after an increase that the kubelet has not carried out", resize.Pod, since)
+		}
 	}
-	p.decrease = at
+	p.flight = now
 }
 
 // judgeBounds: the obvious bounds, each of which production code refines.

@@ -1,4 +1,4 @@
-package controller
+package order
 
 import (
 	"context"
@@ -41,9 +41,9 @@ func TestDecidedNodesGoFirst(t *testing.T) {
 	changed := func(o client.Object) {
 		before := o.DeepCopyObject().(client.Object)
 		o.SetResourceVersion("2")
-		h := first{nodes, always}
+		h := First{nodes, Always}
 		if _, all := o.(*corev1.ResourceQuota); all {
-			h.of = func(node string) bool { return node == "n900" } // has a throttled pod
+			h.Of = func(node string) bool { return node == "n900" } // has a throttled pod
 		}
 		h.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: o}, q)
 	}

@@ -1,4 +1,8 @@
-package controller
+// Package order has some nodes looked at before others, where more wait than there are workers.
+//
+// What it promises, each a test of the same name:
+//   - DecidedNodesGoFirst: nodes with a new decision, a changed pod or a throttled one come before all others.
+package order
 
 import (
 	"context"
@@ -10,20 +14,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// first has some nodes looked at before all others, where more wait than there are workers.
-type first struct {
+// First has some nodes looked at before all others: those of which Of says so.
+type First struct {
 	handler.EventHandler
-	of func(node string) bool // says whether it is one of them
+	Of func(node string) bool
 }
 
-// always is for changes of a pod or of its decision: the pod may be throttled, or harmed.
-func always(string) bool { return true }
+// Always is for changes of a pod or of its decision: the pod may be throttled, or harmed.
+func Always(string) bool { return true }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-func (f first) Update(ctx context.Context, e event.UpdateEvent, q queue) {
+// Update puts the nodes of a changed object into the queue.
+func (f First) Update(ctx context.Context, e event.UpdateEvent, q queue) {
 	if p, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
-		q = firstInQueue{p, f.of}
+		q = firstInQueue{p, f.Of}
 	}
 	f.EventHandler.Update(ctx, e, q)
 }
@@ -34,6 +39,7 @@ type firstInQueue struct {
 	of func(node string) bool
 }
 
+// Add adds a node.
 func (q firstInQueue) Add(node reconcile.Request) {
 	priority := 0
 	if q.of(node.Name) {
