@@ -51,6 +51,7 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 		interval: a.cfg.Interval, cfg: a.cfg.round(), log: a.log, health: state, metrics: m,
 		open:     a.Open,
 		snapshot: objects.snapshot.Load,
+		changed:  objects.taken,
 	}
 	publisher := &publisher{
 		queue: queue, client: a.clients.allocations, published: objects.published, log: a.log, metrics: m,
@@ -75,7 +76,7 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 	}
 	heartbeat := &heartbeat{
 		lease: a.cfg.Namespace + "/" + kube.AgentLease(a.cfg.Node), live: state.Live,
-		settled: standing.isSettled, find: lease.find, renew: lease.renew, health: state, log: a.log, metrics: m,
+		settled: standing.isSettled, takeOver: lease.takeOver, renew: lease.renew, health: state, log: a.log, metrics: m,
 	}
 	m.registry.MustRegister(nodeCollector{&loop.last}, leaseGauge(lease.holds))
 

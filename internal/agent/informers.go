@@ -26,6 +26,7 @@ type informers struct {
 	log      *slog.Logger
 	snapshot atomic.Pointer[snapshot] // nil until everything has been listed
 	changed  chan struct{}            // holds one value: an object is newer than the snapshot
+	taken    chan struct{}            // holds one value: there is a new snapshot
 
 	nodes, pods, told informer
 
@@ -40,7 +41,7 @@ type informer struct {
 }
 
 func newInformers(c clients, node string, log *slog.Logger) *informers {
-	i := &informers{node: node, log: log, changed: make(chan struct{}, 1)}
+	i := &informers{node: node, log: log, changed: make(chan struct{}, 1), taken: make(chan struct{}, 1)}
 	i.published = newPublishedDecisions(c.allocations, i.markChanged, log)
 	i.nodes = i.informer(c.core, "nodes", "metadata.name", &corev1.Node{})
 	i.pods = i.informer(c.core, "pods", "spec.nodeName", &corev1.Pod{})
@@ -64,9 +65,12 @@ func (i *informers) informer(c rest.Interface, resource, field string, kind runt
 	return in
 }
 
-func (i *informers) markChanged() {
+func (i *informers) markChanged() { signal(i.changed) }
+
+// signal sends to a channel that holds one value, unless it holds one.
+func signal(c chan struct{}) {
 	select {
-	case i.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -94,6 +98,7 @@ func (i *informers) Run(ctx context.Context) {
 			return
 		case <-i.changed:
 			i.snapshot.Store(i.takeSnapshot(time.Now()))
+			signal(i.taken)
 		}
 	}
 }

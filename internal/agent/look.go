@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"runtime/debug"
 	"time"
 
 	"github.com/mbcas/mbcas/internal/round"
@@ -10,10 +9,13 @@ import (
 // leastLookTime is the time before a round in which no look is worth its cost.
 const leastLookTime = 50 * time.Millisecond
 
-// untilNext is the time until the next look or, if that comes first, the next round.
+// untilNext is the time until the next look, the next join or, if that comes first, the next round.
 func (l *roundLoop) untilNext(round time.Time) time.Duration {
 	untilRound, untilLook := time.Until(round), l.cfg.LookInterval
-	if len(l.watch) == 0 || untilLook == 0 || untilLook+leastLookTime > untilRound {
+	if len(l.watch) == 0 || untilLook == 0 {
+		untilLook = untilRound
+	}
+	if untilLook = min(untilLook, l.untilJoin()); untilLook+leastLookTime > untilRound {
 		return untilRound
 	}
 	return untilLook
@@ -27,23 +29,10 @@ func (l *roundLoop) watchPods(s *snapshot, watch []int) {
 	}
 }
 
-// look raises pods between two rounds. A panic costs the looks until the next round: a look replaces what
-// its state holds, so the state of the round is whole.
+// look raises pods between two rounds.
 func (l *roundLoop) look(now time.Time) {
-	defer func() {
-		if r := recover(); r != nil {
-			l.watch = nil
-			l.metrics.looks.panicked.Inc()
-			l.log.Error("look panicked, so limits are raised by rounds alone until the next one", "panic", r,
-				"stack", string(debug.Stack()))
-		}
-	}()
+	defer l.recoverLook()
 	state, out := round.Look(l.cfg, l.state, l.host.Look(l.watch))
 	l.state = state
-	if len(out.Decisions) == 0 {
-		l.metrics.looks.completed.Inc()
-		return
-	}
-	l.metrics.looks.raised.Inc()
-	l.raise(&roundResult{At: now, Snapshot: l.watched, Output: out})
+	l.raiseBetweenRounds(now, out)
 }

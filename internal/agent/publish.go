@@ -248,12 +248,7 @@ func (d *publishedDecisions) follow(s *snapshot, unread []podRef) {
 	}
 }
 
-func (d *publishedDecisions) signal() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
-}
+func (d *publishedDecisions) signal() { signal(d.wake) }
 
 // record takes in what a PodAllocation holds.
 func (d *publishedDecisions) record(allocation types.UID, p round.Published) {
