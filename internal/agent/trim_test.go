@@ -201,3 +201,27 @@ func TestSnapshotNotReady(t *testing.T) {
 		}
 	}
 }
+
+// TestStartingPodsAreRead: what is published about a managed pod is read before it runs, and once. It takes no
+// part in a round yet.
+func TestStartingPodsAreRead(t *testing.T) {
+	pod := newPod("a")
+	pod.Status.Phase = corev1.PodPending
+	pa, other := newAllocation(pod), newPod("not-managed")
+	other.Status.Phase = corev1.PodPending
+	told := toldOf(pa)
+	s, unread := newSnapshot("n1", newNode(), []*corev1.Pod{pod, other}, told, nil)
+	if len(s.Refs)+len(s.Unread) != 0 || len(s.Starting) != 1 || len(unread) != 1 || unread[0].Allocation != pa.UID {
+		t.Fatalf("snapshot %+v, unread %v: want one pod that starts, to be read", s, unread)
+	}
+	d := newPublishedDecisions(nil, func() {}, nil)
+	d.record(pa.UID, round.Published{})
+	s, unread = newSnapshot("n1", newNode(), []*corev1.Pod{pod, other}, told, d.current(t0))
+	if d.follow(s, unread); len(unread) != 0 || len(d.current(t0)) != 1 {
+		t.Errorf("unread %v, known %v: want what was read kept", unread, d.current(t0))
+	}
+	pod.DeletionTimestamp = &metav1.Time{Time: t0}
+	if s, _ = newSnapshot("n1", newNode(), []*corev1.Pod{pod}, told, nil); len(s.Starting) != 0 {
+		t.Errorf("%v is being deleted", s.Starting)
+	}
+}

@@ -2,6 +2,7 @@
 //
 // What it promises, each a test of the same name:
 //   - EveryExclusion: each fact that excludes a pod does so by itself, with its own reason.
+//   - StartingPodsAreManaged: a pod that its kubelet is about to start is managed, one that cannot start is not.
 //   - UnlimitedContainersDoNotExclude: the resizePolicy of a container without a CPU limit does not matter.
 package eligibility
 
@@ -36,7 +37,7 @@ var exclusions = []struct {
 	{reasons.InvalidAnnotation, func(p Pod) bool { _, err := kube.MaxCPU(p.Pod); return err != nil }},
 	{reasons.ManagedByVPA, func(p Pod) bool { return p.VPA }},
 	{reasons.NotRunning, func(p Pod) bool {
-		return p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil
+		return p.Status.Phase != corev1.PodRunning && !kube.Starting(p.Pod) || p.DeletionTimestamp != nil
 	}},
 	{reasons.StaticPod, func(p Pod) bool { return p.Annotations[corev1.MirrorPodAnnotationKey] != "" }},
 	{reasons.WindowsPod, func(p Pod) bool { return p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows }},

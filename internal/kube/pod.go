@@ -206,6 +206,19 @@ func LimitsText(limits []v1alpha1.ContainerLimit) string {
 	return strings.Join(parts, ", ")
 }
 
+// Starting says whether the kubelet of the pod is about to start its containers. A pod of which a container
+// cannot be started, such as for want of an image, is not: it may never run.
+func Starting(pod *corev1.Pod) bool {
+	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+	if pod.Status.Phase != corev1.PodPending || pod.Spec.NodeName == "" || len(statuses) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool {
+		w := s.State.Waiting
+		return w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing"
+	})
+}
+
 // Ended says whether the pod has ended or is being deleted, so that its limits no longer matter.
 func Ended(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
