@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/mbcas/mbcas/internal/agent/objects"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -22,7 +23,7 @@ type Agent struct {
 
 	cfg     Config
 	log     *slog.Logger
-	clients clients
+	clients objects.Clients
 }
 
 // New validates the config and makes the clients. It sends no request.
@@ -30,7 +31,7 @@ func New(cfg Config, api *rest.Config, log *slog.Logger) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	c, err := newClients(api)
+	c, err := objects.NewClients(api)
 	if err != nil {
 		return nil, err
 	}
@@ -54,10 +55,10 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 		changed:  objects.taken,
 	}
 	publisher := &publisher{
-		queue: queue, client: a.clients.allocations, published: objects.published, log: a.log, metrics: m,
+		queue: queue, client: a.clients.Allocations, published: objects.published, log: a.log, metrics: m,
 	}
 	lease := &leaseClient{
-		client: a.clients.leases, namespace: a.cfg.Namespace, holder: a.cfg.Holder,
+		client: a.clients.Leases, namespace: a.cfg.Namespace, holder: a.cfg.Holder,
 		node: a.cfg.Node, snapshot: objects.snapshot.Load, market: standing.say,
 	}
 	loop.before = lease.priceBefore

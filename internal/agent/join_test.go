@@ -77,11 +77,13 @@ func TestNewPodsAreReadAtOnce(t *testing.T) {
 		time.Sleep(20300 * time.Millisecond)
 		arrive(s.with("first"))
 		time.Sleep(50 * time.Millisecond)
+		synctest.Wait()
 		if want := []string{"first 1800m 20.3"}; !slices.Equal(*raised, want) {
 			t.Fatalf("raised %v, want %v", *raised, want)
 		}
 		arrive(s) // nothing new
 		time.Sleep(150 * time.Millisecond)
+		synctest.Wait()
 		if n := len(host.finds); n != 1 {
 			t.Errorf("%d reads of new pods, want 1", n)
 		}

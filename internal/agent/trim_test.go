@@ -11,6 +11,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/agent/objects"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -111,7 +112,7 @@ func TestTrimChangesNoSnapshot(t *testing.T) {
 	trimmed := make([]any, 3)
 	for i, o := range []any{node, pod, told} {
 		var err error
-		if trimmed[i], err = trim(o); err != nil {
+		if trimmed[i], err = objects.Trim(o); err != nil {
 			t.Fatal(err)
 		}
 	}
