@@ -30,6 +30,7 @@ import (
 type podState struct {
 	pod         *corev1.Pod
 	pa          *v1alpha1.PodAllocation // nil: none
+	boostFault  string                  // what is wrong with the start-up boost; "": nothing
 	stray       bool                    // pod stands for one that the cache does not show on the node
 	unseen      bool                    // it has a PodAllocation, which was not known at this look
 	constraints v1alpha1.Constraints
@@ -85,6 +86,10 @@ func (r *Reconciler) pod(
 	p.facts = allocation.Facts(p.pod, declared, s.node.allocatable, &p.constraints)
 	f := &p.facts
 	f.Mode, f.Excluded, f.UnknownAutoscaler, f.HPA = lifecycle.Mode(n.mode), excluded, unknown, hpa
+	var fault error
+	if f.StartupBoost, fault = kube.StartupBoost(p.pod, n.meta); fault != nil {
+		p.boostFault = fault.Error()
+	}
 	f.Evicted = evicted(p.pod, s.node.evicting)
 	e, _ := restore.ReadEntry(s.ledger.Stored, p.pod.UID)
 	f.InLedger = kube.SameLimits(e.Limits, declared)
@@ -141,7 +146,10 @@ func (s *snapshot) unknownAutoscaler(n *namespaceState, pod *corev1.Pod) string 
 // exclusion is why the market may not manage the pod.
 func (n *namespaceState) exclusion(pod *corev1.Pod, system string) lifecycle.Cause {
 	vpa, managed := n.VPAFor(pod)
-	reason, _ := eligibility.Eligible(eligibility.Pod{Pod: pod, Mode: n.mode, System: system, VPA: managed})
+	boost, _ := kube.StartupBoost(pod, n.meta)
+	reason, _ := eligibility.Eligible(eligibility.Pod{
+		Pod: pod, Mode: n.mode, System: system, VPA: managed, Boost: boost > 0 && n.mode == kube.ModeEnforce,
+	})
 	c := lifecycle.Cause{Reason: reason}
 	if reason == reasons.ManagedByVPA {
 		c.Detail = vpa

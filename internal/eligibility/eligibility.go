@@ -21,6 +21,8 @@ type Pod struct {
 	Mode   kube.Mode // of its namespace
 	System string    // the namespace of MBCAS
 	VPA    bool      // a VerticalPodAutoscaler writes the pod's CPU
+	// Boost: its limits are raised while it starts, so it is managed as soon as it has a node.
+	Boost bool
 }
 
 // exclusions are the reasons not to manage a pod, in the order in which they count: from what the
@@ -37,7 +39,9 @@ var exclusions = []struct {
 	{reasons.InvalidAnnotation, func(p Pod) bool { _, err := kube.MaxCPU(p.Pod); return err != nil }},
 	{reasons.ManagedByVPA, func(p Pod) bool { return p.VPA }},
 	{reasons.NotRunning, func(p Pod) bool {
-		return p.Status.Phase != corev1.PodRunning && !kube.Starting(p.Pod) || p.DeletionTimestamp != nil
+		bound := p.Boost && p.Spec.NodeName != "" && p.Status.Phase == corev1.PodPending &&
+			len(p.Status.ContainerStatuses)+len(p.Status.InitContainerStatuses) == 0
+		return p.Status.Phase != corev1.PodRunning && !kube.Starting(p.Pod) && !bound || p.DeletionTimestamp != nil
 	}},
 	{reasons.StaticPod, func(p Pod) bool { return p.Annotations[corev1.MirrorPodAnnotationKey] != "" }},
 	{reasons.WindowsPod, func(p Pod) bool { return p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows }},

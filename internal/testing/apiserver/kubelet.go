@@ -225,8 +225,12 @@ func (k *Kubelet) reconcile(ctx context.Context, t testing.TB, pod *corev1.Pod) 
 	}
 }
 
-// HoldKey as annotation of a pod has its Kubelet not start its containers yet.
-const HoldKey = "test/hold"
+// HoldKey as annotation of a pod has its Kubelet not start its containers yet or, with the value Unseen, not
+// look at it.
+const (
+	HoldKey = "test/hold"
+	Unseen  = "unseen"
+)
 
 // held is the status of a pod whose containers are about to be created.
 func held(pod *corev1.Pod) corev1.PodStatus {
@@ -250,7 +254,11 @@ func Report(pod *corev1.Pod, answer Answer, now metav1.Time) corev1.PodStatus {
 		return s
 	}
 	if s.Phase != corev1.PodRunning {
-		if pod.Annotations[HoldKey] != "" {
+		switch pod.Annotations[HoldKey] {
+		case "":
+		case Unseen:
+			return s
+		default:
 			return held(pod)
 		}
 		return started(pod, now)
