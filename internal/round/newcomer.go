@@ -81,7 +81,7 @@ func Join(cfg Config, s State, pods []PodInput, sample kernel.Sample) (State, Ou
 
 // takeIn raises the newcomers among the pods that are throttled, and adds the others to those that looks
 // read. before is the sample of the last round, and now what is known of each pod.
-func (s *State) takeIn(cfg Config, before kernel.Sample, now []kernel.PodSample, new func(int) bool) (raised []Decision) {
+func (s *State) takeIn(cfg Config, before kernel.Sample, now []kernel.PodSample, joins func(int) bool) (raised []Decision) {
 	l := &s.look
 	l.book, l.watched = slices.Clip(l.book), slices.Clip(l.watched)
 	if len(l.watched) == 0 {
@@ -90,7 +90,7 @@ func (s *State) takeIn(cfg Config, before kernel.Sample, now []kernel.PodSample,
 	l.decided, l.estimates = maps.Clone(l.decided), maps.Clone(s.withNewcomers().estimates)
 	var waiting []int // indices into the book
 	for i, p := range l.pods {
-		if !new(i) {
+		if !joins(i) {
 			continue
 		}
 		b, ok := s.newcomer(cfg, p, i, now[i])
