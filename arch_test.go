@@ -50,9 +50,10 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/restore", `
 		cpu api/v1alpha1 api/v1alpha1/reasons actuator actuator/podresize internal/quota internal/kube
 		internal/constraints internal/audit kubernetes`},
+	{"internal/agent/objects", "api/v1alpha1 internal/kube kubernetes"},
 	{"internal/agent", `
 		cpu market internal/kernel internal/demand internal/round api/v1alpha1 internal/kube internal/allocation
-		kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
+		internal/agent/objects kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
 	{"internal/sharding", "actuator actuator/podresize internal/kube kubernetes"},
 	{"internal/flowcontrol", `
 		api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes golang.org/x/time`},

@@ -72,6 +72,8 @@ func current(observed, generation int64) bool {
 func unmet(pod *corev1.Pod, name string, want cpu.Milli) string {
 	status := containerStatus(pod, name)
 	switch {
+	case status == nil && pod.Status.Phase == corev1.PodPending:
+		return "" // its kubelet has yet to take it in, and starts the container with the accepted limits
 	case status == nil:
 		return fmt.Sprintf("container %s has no status yet", name)
 	case status.State.Running == nil:

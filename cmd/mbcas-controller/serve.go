@@ -74,6 +74,10 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	fs.DurationVar(&c.FreezeAfter, "freeze-after", c.FreezeAfter, "time without a renewed Lease after which an agent's decisions are no longer applied")
 	fs.DurationVar(&c.RestoreAfter, "restore-after", c.RestoreAfter, "time without a renewed Lease after which the declared limits of a node's pods are restored")
 	fs.DurationVar(&c.StartGrace, "start-grace", c.StartGrace, "time after its start in which a pod is not lowered")
+	fs.DurationVar(&c.BoostGrace, "startup-boost-grace", c.BoostGrace,
+		"time after it has become Ready in which a pod keeps the limit of its start-up boost")
+	fs.DurationVar(&c.BoostMax, "startup-boost-max", c.BoostMax,
+		"longest time after its start in which a pod has the limit of its start-up boost")
 	fs.DurationVar(&c.RestartGrace, "restart-grace", c.RestartGrace, "time after a restart of a container in which its pod is not lowered")
 	fs.DurationVar(&c.ExternalChangeHoldOff, "external-change-holdoff", c.ExternalChangeHoldOff, "time for which a pod is not resized after an external change of its limits")
 	fs.DurationVar(&c.RollbackHoldOff, "rollback-holdoff", c.RollbackHoldOff, "time for which a pod is not lowered after a harmful decrease, or not resized after a conflicting writer")

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/mbcas/mbcas/internal/agent/objects"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -22,7 +23,7 @@ type Agent struct {
 
 	cfg     Config
 	log     *slog.Logger
-	clients clients
+	clients objects.Clients
 }
 
 // New validates the config and makes the clients. It sends no request.
@@ -30,7 +31,7 @@ func New(cfg Config, api *rest.Config, log *slog.Logger) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	c, err := newClients(api)
+	c, err := objects.NewClients(api)
 	if err != nil {
 		return nil, err
 	}
@@ -51,12 +52,13 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 		interval: a.cfg.Interval, cfg: a.cfg.round(), log: a.log, health: state, metrics: m,
 		open:     a.Open,
 		snapshot: objects.snapshot.Load,
+		changed:  objects.taken,
 	}
 	publisher := &publisher{
-		queue: queue, client: a.clients.allocations, published: objects.published, log: a.log, metrics: m,
+		queue: queue, client: a.clients.Allocations, published: objects.published, log: a.log, metrics: m,
 	}
 	lease := &leaseClient{
-		client: a.clients.leases, namespace: a.cfg.Namespace, holder: a.cfg.Holder,
+		client: a.clients.Leases, namespace: a.cfg.Namespace, holder: a.cfg.Holder,
 		node: a.cfg.Node, snapshot: objects.snapshot.Load, market: standing.say,
 	}
 	loop.before = lease.priceBefore
@@ -75,7 +77,7 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 	}
 	heartbeat := &heartbeat{
 		lease: a.cfg.Namespace + "/" + kube.AgentLease(a.cfg.Node), live: state.Live,
-		settled: standing.isSettled, find: lease.find, renew: lease.renew, health: state, log: a.log, metrics: m,
+		settled: standing.isSettled, takeOver: lease.takeOver, renew: lease.renew, health: state, log: a.log, metrics: m,
 	}
 	m.registry.MustRegister(nodeCollector{&loop.last}, leaseGauge(lease.holds))
 

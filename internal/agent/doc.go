@@ -23,6 +23,10 @@
 //     the newer pod.
 //   - StartConfirms: an agent that starts renews its Lease when it has decided on each pod, or after
 //     20 s.
+//   - StartTakesOver: an agent that starts publishes increases before that, once it has taken over the Lease
+//     of one that runs no more; what that one has confirmed stays as it is.
+//   - NewPodsAreReadAtOnce: a new pod is read when it arrives, at most four times a second, and not only by
+//     the next round.
 //   - NothingIsPublishedTwice: a decision that the API server accepted is not sent again, nor by an agent
 //     that restarts.
 //   - WatchesByIndex: the agent watches its node, its pods and its NodeAllocation, each by an index of the

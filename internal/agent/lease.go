@@ -46,11 +46,11 @@ type heartbeat struct {
 	lease   string // namespace and name, for the log
 	live    func(time.Time) bool
 	settled func() bool // see settleWait
-	// find reads the Lease that the agent before this one left; renew renews it.
-	find, renew func(context.Context, time.Time) error
-	health      *health
-	log         *slog.Logger
-	metrics     *metrics
+	// takeOver takes the Lease over that the agent before this one left; renew renews it.
+	takeOver, renew func(context.Context, time.Time) error
+	health          *health
+	log             *slog.Logger
+	metrics         *metrics
 
 	liveSince time.Time                    // the first round; zero: none has completed
 	begins    bool                         // the first renewal was due
@@ -62,7 +62,7 @@ type heartbeat struct {
 
 // Run renews the Lease until ctx ends, and then for the last time.
 func (h *heartbeat) Run(ctx context.Context) {
-	timer := time.NewTimer(checkInterval + rand.N(startSpread))
+	timer := time.NewTimer(rand.N(startSpread))
 	defer timer.Stop()
 	for {
 		select {
@@ -111,8 +111,8 @@ func (h *heartbeat) beat(ctx context.Context, now time.Time) (wait time.Duration
 	return h.retry/2 + rand.N(h.retry/2)
 }
 
-// isDue says whether the first renewal is due. Until then the Lease is only read: the round needs the
-// price in it.
+// isDue says whether the first renewal is due. Until then the Lease is only taken over: the round needs the
+// price in it, and throttled pods need not wait.
 func (h *heartbeat) isDue(ctx context.Context, now time.Time) bool {
 	if h.liveSince.IsZero() {
 		h.liveSince = now
@@ -120,8 +120,8 @@ func (h *heartbeat) isDue(ctx context.Context, now time.Time) bool {
 	if h.settled() || now.Sub(h.liveSince) >= settleWait {
 		return true
 	}
-	if err := h.find(ctx, now); err != nil {
-		h.log.Debug("lease not read", "lease", h.lease, "err", err)
+	if err := h.takeOver(ctx, now); err != nil {
+		h.log.Debug("lease not taken over", "lease", h.lease, "err", err)
 	}
 	return false
 }
@@ -169,7 +169,8 @@ type leaseClient struct {
 	market    func(time.Time) string // the annotation kube.MarketKey
 	last      *coordinationv1.Lease  // as the API server returned it last; nil: not known
 	tenure    atomic.Pointer[tenure]
-	before    atomic.Pointer[market.Price] // the price in the Lease that was found at the start
+	// before is the price in the Lease that was found at the start; nil in it: it has none that counts.
+	before atomic.Pointer[*market.Price]
 }
 
 // tenure is the time in which this agent may publish.
@@ -181,13 +182,13 @@ func (l *leaseClient) holds(now time.Time) bool {
 	return t != nil && !now.Before(t.from) && now.Before(t.until)
 }
 
-// priceBefore is the price of the agent before this one, if it renewed the Lease lately; 0: none, or
-// not known yet.
-func (l *leaseClient) priceBefore() market.Price {
-	if p := l.before.Load(); p != nil {
-		return *p
+// priceBefore is the price of the agent before this one, if it renewed the Lease lately; not known before
+// the Lease was read, or where there is none.
+func (l *leaseClient) priceBefore() (p market.Price, known bool) {
+	if p := l.before.Load(); p != nil && *p != nil {
+		return **p, true
 	}
-	return 0
+	return 0, false
 }
 
 // priceKept is the age of a Lease up to which its price is taken up: later, limits are restored.
@@ -196,10 +197,44 @@ const priceKept = 5 * time.Minute
 // takeUp remembers the price in the Lease that is found first.
 func (l *leaseClient) takeUp(seen *coordinationv1.Lease, now time.Time) {
 	m, err := allocation.ParseNodeMarket(seen.Annotations[kube.MarketKey])
-	if renewed := seen.Spec.RenewTime; err != nil || renewed == nil || now.Sub(renewed.Time) > priceKept {
-		m.Price = 0
+	price := &m.Price
+	if renewed := seen.Spec.RenewTime; err != nil || renewed == nil || now.Sub(renewed.Time) > priceKept || m.Round == 0 {
+		price = nil
 	}
-	l.before.CompareAndSwap(nil, &m.Price)
+	l.before.CompareAndSwap(nil, &price)
+}
+
+// takeOver makes this agent the holder of a Lease that has not expired, without renewing it: from then on it
+// may publish, and what the agent before it has confirmed stays as it is. Where another agent may publish,
+// nothing changes.
+func (l *leaseClient) takeOver(ctx context.Context, now time.Time) error {
+	if l.tenure.Load() != nil {
+		return nil
+	}
+	if err := l.find(ctx, now); err != nil {
+		return err
+	}
+	renewed := l.last.Spec.RenewTime
+	if renewed == nil || now.Sub(renewed.Time) >= leaseDuration {
+		return nil
+	}
+	from, err := l.claim(now)
+	if err != nil {
+		l.last = nil // the holder renews it
+		return err
+	}
+	if h := l.last.Spec.HolderIdentity; h == nil || *h != l.holder {
+		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+		defer cancel()
+		next := l.last.DeepCopy()
+		l.setHolder(next, metav1.NewMicroTime(now))
+		if err := l.put(ctx, next); err != nil {
+			l.last = nil
+			return err
+		}
+	}
+	l.tenure.Store(&tenure{from, renewed.Add(leaseDuration)})
+	return nil
 }
 
 // otherHolder is why this agent does not renew the Lease.
@@ -243,13 +278,21 @@ func (l *leaseClient) update(ctx context.Context, now time.Time) error {
 	}
 	next := l.last.DeepCopy()
 	l.setRenewed(next, metav1.NewMicroTime(now))
+	if err := l.put(ctx, next); err != nil {
+		return err
+	}
+	l.tenure.Store(&tenure{from, now.Add(leaseDuration)})
+	return nil
+}
+
+// put writes the Lease.
+func (l *leaseClient) put(ctx context.Context, next *coordinationv1.Lease) error {
 	var answer coordinationv1.Lease
-	err = l.client.Put().Namespace(l.namespace).Resource("leases").Name(next.Name).Body(next).Do(ctx).Into(&answer)
+	err := l.client.Put().Namespace(l.namespace).Resource("leases").Name(next.Name).Body(next).Do(ctx).Into(&answer)
 	if err != nil {
 		return fmt.Errorf("update: %w", err)
 	}
 	l.last = &answer
-	l.tenure.Store(&tenure{from, now.Add(leaseDuration)})
 	return nil
 }
 
@@ -306,6 +349,11 @@ func (l *leaseClient) setRenewed(to *coordinationv1.Lease, at metav1.MicroTime) 
 	metav1.SetMetaDataAnnotation(&to.ObjectMeta, kube.MarketKey, l.market(at.Time))
 	seconds := int32(leaseSeconds)
 	to.Spec.RenewTime, to.Spec.LeaseDurationSeconds = &at, &seconds
+	l.setHolder(to, at)
+}
+
+// setHolder makes this agent the holder.
+func (l *leaseClient) setHolder(to *coordinationv1.Lease, at metav1.MicroTime) {
 	if to.Spec.HolderIdentity == nil || *to.Spec.HolderIdentity != l.holder {
 		to.Spec.HolderIdentity, to.Spec.AcquireTime = &l.holder, &at
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/market"
 )
@@ -80,7 +81,7 @@ func TestHeartbeatsSpread(t *testing.T) {
 }
 
 // TestStartConfirms: an agent that starts first renews its Lease when it has decided on each pod, and
-// so says the price and confirms the decisions; or after 20 s. Before, it only reads the Lease. An agent
+// so says the price and confirms the decisions; or after 20 s. Before, it only takes the Lease over. An agent
 // that ends renews it for the last time.
 func TestStartConfirms(t *testing.T) {
 	for name, warm := range map[string]time.Duration{"after the warm-up": 10 * time.Second, "no pod can be decided": time.Hour} {
@@ -94,7 +95,7 @@ func TestStartConfirms(t *testing.T) {
 				h := &heartbeat{
 					live: func(time.Time) bool { return true }, settled: s.isSettled, health: newHealth(time.Second, begin),
 					log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
-					find: func(context.Context, time.Time) error {
+					takeOver: func(context.Context, time.Time) error {
 						finds++
 						return nil
 					},
@@ -255,22 +256,22 @@ func TestPriceIsTakenUp(t *testing.T) {
 	for age, want := range map[time.Duration]market.Price{20 * time.Second: 0.25, time.Hour: 0} {
 		s, pods := &leaseServer{}, []podRef{}
 		before := s.agent(t, "before", &pods)
-		before.market = func(time.Time) string { return allocation.NodeMarket{Price: 0.25}.Text() }
+		before.market = func(time.Time) string { return allocation.NodeMarket{Round: 7, Price: 0.25}.Text() }
 		if err := before.renew(t.Context(), now.Add(-age)); err != nil {
 			t.Fatal(err)
 		}
 		l := s.agent(t, "after", &pods)
-		if p := l.priceBefore(); p != 0 {
+		if p, known := l.priceBefore(); p != 0 || known {
 			t.Errorf("price %v before the Lease was read", p)
 		}
-		l.market = func(time.Time) string { return allocation.NodeMarket{Price: 0.5}.Text() }
+		l.market = func(time.Time) string { return allocation.NodeMarket{Round: 1, Price: 0.5}.Text() }
 		for range 2 {
 			l.last = nil
 			if err := l.renew(t.Context(), now); err != nil {
 				t.Fatal(err)
 			}
-			if p := l.priceBefore(); p != want {
-				t.Errorf("price %v from a Lease renewed %v ago, want %v", p, age, want)
+			if p, known := l.priceBefore(); p != want || known != (want > 0) {
+				t.Errorf("price %v (known: %v) from a Lease renewed %v ago, want %v", p, known, age, want)
 			}
 		}
 	}
@@ -386,5 +387,64 @@ func TestStandbyIsTold(t *testing.T) {
 	}
 	if !slices.Contains(strings.Fields(log.String()), "level=INFO") {
 		t.Errorf("the end is not logged:\n%s", log.String())
+	}
+}
+
+// TestStartTakesOver: an agent that starts may publish as soon as it has taken over the Lease of one that runs
+// no more. It neither renews the Lease nor changes what that one has confirmed, and takes over none that has
+// expired or that another agent may hold.
+func TestStartTakesOver(t *testing.T) {
+	begin := time.Now()
+	for name, c := range map[string]struct {
+		holder string
+		runs   bool // the holder's pod
+		age    time.Duration
+		holds  bool
+		writes int
+	}{
+		"the pod before it has gone":     {"before", false, 20 * time.Second, true, 1},
+		"its own container restarted":    {"after", false, 20 * time.Second, true, 0},
+		"the Lease has expired":          {"before", false, 2 * time.Minute, false, 0},
+		"a second agent runs, and newer": {"before", true, 20 * time.Second, false, 0},
+	} {
+		pods := []podRef{{Namespace: "mbcas-system", Name: "after", UID: "1", Created: begin.Add(-time.Hour)}}
+		if c.runs {
+			pods = append(pods, podRef{Namespace: "mbcas-system", Name: "before", UID: "2", Created: begin})
+		}
+		s, none := &leaseServer{}, []podRef{}
+		before := s.agent(t, c.holder, &none)
+		before.market = func(time.Time) string { return allocation.NodeMarket{Round: 7, Price: 0.25}.Text() }
+		if err := before.renew(t.Context(), begin.Add(-c.age)); err != nil {
+			t.Fatal(err)
+		}
+		s.requests = nil
+		was := s.stored.DeepCopy()
+		puts := func() (n int) {
+			for _, r := range s.requests {
+				if strings.HasPrefix(r, http.MethodPut) {
+					n++
+				}
+			}
+			return n
+		}
+		l := s.agent(t, "after", &pods)
+		l.market = func(time.Time) string { return allocation.NodeMarket{Round: 1}.Text() }
+		for range 2 {
+			if err := l.takeOver(t.Context(), begin); err != nil && !c.runs {
+				t.Fatal(err)
+			}
+		}
+		if l.holds(begin) != c.holds || puts() != c.writes {
+			t.Errorf("%s: holds %v after %d writes, want %v after %d", name, l.holds(begin), puts(), c.holds, c.writes)
+		}
+		if l.holds(begin.Add(leaseDuration - c.age)) {
+			t.Errorf("%s: holds the Lease when it has expired", name)
+		}
+		if !s.stored.Spec.RenewTime.Equal(was.Spec.RenewTime) || s.stored.Annotations[kube.MarketKey] != was.Annotations[kube.MarketKey] {
+			t.Errorf("%s: the Lease is %+v, was %+v", name, s.stored, was)
+		}
+		if c.holds && (*s.stored.Spec.HolderIdentity != "after" || l.renew(t.Context(), begin) != nil || !l.holds(begin.Add(50*time.Second))) {
+			t.Errorf("%s: not renewed", name)
+		}
 	}
 }

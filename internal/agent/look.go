@@ -2,18 +2,25 @@ package agent
 
 import (
 	"runtime/debug"
+	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
 )
 
 // leastLookTime is the time before a round in which no look is worth its cost.
 const leastLookTime = 50 * time.Millisecond
 
-// untilNext is the time until the next look or, if that comes first, the next round.
+// untilNext is the time until the next look, the next join or, if that comes first, the next round.
 func (l *roundLoop) untilNext(round time.Time) time.Duration {
 	untilRound, untilLook := time.Until(round), l.cfg.LookInterval
-	if len(l.watch) == 0 || untilLook == 0 || untilLook+leastLookTime > untilRound {
+	if len(l.watch) == 0 || untilLook == 0 {
+		untilLook = untilRound
+	}
+	if untilLook = min(untilLook, l.untilJoin()); untilLook+leastLookTime > untilRound {
 		return untilRound
 	}
 	return untilLook
@@ -27,23 +34,98 @@ func (l *roundLoop) watchPods(s *snapshot, watch []int) {
 	}
 }
 
-// look raises pods between two rounds. A panic costs the looks until the next round: a look replaces what
-// its state holds, so the state of the round is whole.
+// look raises pods between two rounds.
 func (l *roundLoop) look(now time.Time) {
-	defer func() {
-		if r := recover(); r != nil {
-			l.watch = nil
-			l.metrics.looks.panicked.Inc()
-			l.log.Error("look panicked, so limits are raised by rounds alone until the next one", "panic", r,
-				"stack", string(debug.Stack()))
-		}
-	}()
+	defer l.recoverLook()
 	state, out := round.Look(l.cfg, l.state, l.host.Look(l.watch))
 	l.state = state
+	l.raiseBetweenRounds(now, out)
+}
+
+// A round takes rates from two samples of all pods, and counts samples, so one before its time would learn
+// from too little. A pod that starts between two rounds is taken in alone instead: its counters are read
+// at once, and then by looks.
+
+// joinInterval is the least time between two such reads.
+const joinInterval = 250 * time.Millisecond
+
+// untilJoin is the time until new pods may be taken in; longer than a round where there are none.
+func (l *roundLoop) untilJoin() time.Duration {
+	if !l.arrived {
+		return 2 * l.interval
+	}
+	return max(0, time.Until(l.joinedAt.Add(joinInterval)))
+}
+
+// join takes in the pods of the newest snapshot that were not in the last round. A panic costs the looks
+// until the next round.
+func (l *roundLoop) join(now time.Time) {
+	l.arrived = false
+	s := l.snapshot()
+	if l.watched == nil || l.host == nil || s == nil || s.NotReady != "" || !l.state.TakesIn() {
+		return
+	}
+	defer l.recoverLook()
+	extended, first := l.watched.withNewPods(s, l.faulty)
+	if extended == nil {
+		return
+	}
+	l.joinedAt = now
+	state, out := round.Join(l.cfg, l.state, extended.Pods[first:], l.host.Find(extended.Targets[first:]))
+	l.state = state
+	l.watchPods(extended, out.Watch)
+	l.raiseBetweenRounds(now, out)
+}
+
+// raiseBetweenRounds queues what a look or a join has decided.
+func (l *roundLoop) raiseBetweenRounds(now time.Time, out round.Output) {
 	if len(out.Decisions) == 0 {
 		l.metrics.looks.completed.Inc()
 		return
 	}
 	l.metrics.looks.raised.Inc()
 	l.raise(&roundResult{At: now, Snapshot: l.watched, Output: out})
+}
+
+// recoverLook is deferred: after a panic there are no looks until the next round. A look replaces what its
+// state holds, so the state of the round is whole.
+func (l *roundLoop) recoverLook() {
+	if r := recover(); r != nil {
+		l.watch, l.watched = nil, nil
+		l.metrics.looks.panicked.Inc()
+		l.log.Error("look panicked, so limits are raised by rounds alone until the next one", "panic", r,
+			"stack", string(debug.Stack()))
+	}
+}
+
+// withNewPods is the snapshot of a round with the managed pods of a newer one appended that run a container
+// that this one does not have, or that were not managed; first is the first of them. Nil: there are none.
+func (s *snapshot) withNewPods(newer *snapshot, without map[types.UID]time.Time) (extended *snapshot, first int) {
+	at := make(map[types.UID]int, len(s.Refs))
+	for i, ref := range s.Refs {
+		at[ref.UID] = i
+	}
+	for i, ref := range newer.Refs {
+		_, faulty := without[ref.UID]
+		was, known := at[ref.UID]
+		if newer.Pods[i].Unmanaged || faulty || known && !s.Pods[was].Unmanaged && !newContainer(s.Targets[was], newer.Targets[i]) {
+			continue
+		}
+		if extended == nil {
+			c := *s
+			c.Refs, c.Pods, c.Targets = slices.Clip(s.Refs), slices.Clip(s.Pods), slices.Clip(s.Targets)
+			extended = &c
+		}
+		extended.Refs = append(extended.Refs, ref)
+		extended.Pods = append(extended.Pods, newer.Pods[i])
+		extended.Targets = append(extended.Targets, newer.Targets[i])
+	}
+	return extended, len(s.Refs)
+}
+
+// newContainer says whether a container runs that did not before.
+func newContainer(before, now kernel.Target) bool {
+	return slices.ContainsFunc(now.Containers, func(id string) bool {
+		return id != "" && !slices.Contains(before.Containers, id)
+	})
 }

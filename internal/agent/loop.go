@@ -23,6 +23,7 @@ import (
 type Sampler interface {
 	Read([]kernel.Target) kernel.Sample
 	Look([]kernel.Target) kernel.Sample // counters alone, of pods of the last Read
+	Find([]kernel.Target) kernel.Sample // of pods that no Read has read yet
 	Descriptors() int                   // files held open
 	Close() error
 }
@@ -44,10 +45,11 @@ type roundLoop struct {
 	cfg      round.Config
 	log      *slog.Logger
 	open     func(context.Context) (Sampler, error)
-	snapshot func() *snapshot    // the newest; nil before the first
-	publish  func(*roundResult)  // queues the decisions; returns at once
-	raise    func(*roundResult)  // queues those of a look beside them
-	before   func() market.Price // in force before the state was lost; 0: not known
+	snapshot func() *snapshot                    // the newest; nil before the first
+	publish  func(*roundResult)                  // queues the decisions; returns at once
+	raise    func(*roundResult)                  // queues those of a look beside them
+	before   func() (p market.Price, known bool) // in force before the state was lost
+	changed  <-chan struct{}                     // the snapshot is newer than at the last receive; nil: not told
 	health   *health
 	metrics  *metrics
 	last     atomic.Pointer[roundResult]
@@ -55,11 +57,13 @@ type roundLoop struct {
 	host             Sampler   // nil until the cgroups are found
 	openedAt         time.Time // last attempt to find them
 	state            round.State
-	watched          *snapshot       // of the last round, whose pods are looked at
+	watched          *snapshot       // of the last round, with the pods taken in since; nil: none
 	watch            []kernel.Target // the pods that the next look reads; empty: none
-	lastObstacle     string          // as logged
-	systemUnknown    bool            // the system's usage was not readable in the last round with rates
-	limitsUnenforced bool            // some pod's limit was not enforced in the last round with rates
+	arrived          bool            // the snapshot may have pods that were not in the last round
+	joinedAt         time.Time
+	lastObstacle     string // as logged
+	systemUnknown    bool   // the system's usage was not readable in the last round with rates
+	limitsUnenforced bool   // some pod's limit was not enforced in the last round with rates
 	blocked          map[podRef]bool
 	mismatched       map[types.UID]mismatchedPod // pods whose quota in the kernel is not their limit
 	faulty           map[types.UID]time.Time     // pods about which a round panicked, and until when they are set aside
@@ -73,23 +77,37 @@ const openInterval = 5 * time.Second
 func (l *roundLoop) Run(ctx context.Context) {
 	defer l.close()
 	next := time.Now()
-	timer := time.NewTimer(0)
+	wake, timer := next, time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-l.changed:
+			l.arrived = true
+			if wait := l.untilJoin(); time.Now().Add(wait).Before(wake) {
+				wake = time.Now().Add(wait)
+				timer.Reset(wait)
+			}
+			continue
 		case <-timer.C:
 		}
-		if now := time.Now(); now.Before(next) {
-			l.look(now)
-		} else {
+		switch now := time.Now(); {
+		case now.Before(next) && l.untilJoin() <= 0:
+			l.join(now)
+		case now.Before(next):
+			if len(l.watch) > 0 {
+				l.look(now)
+			}
+		default:
 			l.tick(ctx, now)
 			var late int
 			next, late = nextTick(next, time.Now(), l.interval)
 			l.metrics.late.Add(float64(late))
 		}
-		timer.Reset(l.untilNext(next))
+		wait := l.untilNext(next)
+		wake = time.Now().Add(wait)
+		timer.Reset(wait)
 	}
 }
 
@@ -105,12 +123,12 @@ func nextTick(last, now time.Time, interval time.Duration) (next time.Time, late
 // tick runs a round, or records why none can run. A panic costs the round and all estimates, since
 // a half-updated state must decide nothing.
 func (l *roundLoop) tick(ctx context.Context, now time.Time) {
-	l.watch = l.watch[:0] // a round that does not run has no looks
+	l.watch, l.watched, l.arrived = l.watch[:0], nil, false // a round that does not run has no looks
 	defer func() {
 		if r := recover(); r != nil {
 			l.state = round.State{}
 			if r := l.last.Load(); r != nil {
-				l.before = func() market.Price { return r.Output.Node.Price }
+				l.before = func() (market.Price, bool) { return r.Output.Node.Price, true }
 			}
 			l.health.panics.Add(1)
 			l.metrics.rounds.panicked.Inc()
@@ -167,7 +185,8 @@ func (l *roundLoop) logObstacle(obstacle string) {
 
 func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	sample := l.host.Read(s.Targets)
-	in := round.Input{Now: now, Node: s.Node, Pods: s.Pods, Sample: sample, PriceBefore: l.before()}
+	in := round.Input{Now: now, Node: s.Node, Pods: s.Pods, Sample: sample}
+	in.PriceBefore, in.PriceBeforeKnown = l.before()
 	r := &roundResult{At: now, Snapshot: s, Files: l.host.Descriptors(), Blocked: l.logBlocked(s, sample)}
 	r.QuotaMismatches = l.compareQuotas(s, sample, now)
 	l.state, r.Output = l.decide(s, in)

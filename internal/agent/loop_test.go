@@ -34,6 +34,7 @@ type fakeSampler struct {
 	closed bool
 	sample func(kernel.Sample) kernel.Sample // of a Read; nil: as it is
 	looks  []float64                         // when it looked, in seconds after the start
+	finds  []float64                         // when it was asked for new pods
 	look   func([]kernel.Target) kernel.Sample
 }
 
@@ -62,6 +63,17 @@ func (p *fakeSampler) Look(targets []kernel.Target) kernel.Sample {
 	return kernel.Sample{Node: kernel.NodeSample{At: time.Now()}, Pods: make([]kernel.PodSample, len(targets))}
 }
 
+// Find is a Look that is recorded apart.
+func (p *fakeSampler) Find(targets []kernel.Target) kernel.Sample {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.finds = append(p.finds, time.Since(p.start).Seconds())
+	if p.look != nil {
+		return p.look(targets)
+	}
+	return kernel.Sample{Node: kernel.NodeSample{At: time.Now()}, Pods: make([]kernel.PodSample, len(targets))}
+}
+
 func (*fakeSampler) Descriptors() int { return 0 }
 
 func (p *fakeSampler) Close() error {
@@ -83,7 +95,7 @@ func newLoop(do func(read int)) (*roundLoop, *fakeSampler) {
 		interval: time.Second, cfg: round.DefaultConfig(), log: slog.New(slog.DiscardHandler),
 		open:     func(context.Context) (Sampler, error) { return host, nil },
 		snapshot: func() *snapshot { return &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}} },
-		publish:  func(*roundResult) {}, before: func() market.Price { return 0 }, health: newHealth(time.Second, now), metrics: newMetrics(),
+		publish:  func(*roundResult) {}, before: func() (market.Price, bool) { return 0, false }, health: newHealth(time.Second, now), metrics: newMetrics(),
 	}, host
 }
 

@@ -234,7 +234,7 @@ func (d *publishedDecisions) follow(s *snapshot, unread []podRef) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	kept := make(map[types.UID]round.Published, len(s.Refs))
-	for _, ref := range slices.Concat(s.Refs, unread) {
+	for _, ref := range slices.Concat(s.Refs, s.Starting, unread) {
 		if p, ok := d.known[ref.Allocation]; ok {
 			kept[ref.Allocation] = p
 		}
@@ -248,12 +248,7 @@ func (d *publishedDecisions) follow(s *snapshot, unread []podRef) {
 	}
 }
 
-func (d *publishedDecisions) signal() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
-}
+func (d *publishedDecisions) signal() { signal(d.wake) }
 
 // record takes in what a PodAllocation holds.
 func (d *publishedDecisions) record(allocation types.UID, p round.Published) {

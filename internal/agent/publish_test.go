@@ -19,6 +19,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/agent/objects"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
@@ -43,13 +44,13 @@ func apiServer(t *testing.T, answer http.HandlerFunc) (*publisher, chan string) 
 
 func newPublisher(t *testing.T, url string) *publisher {
 	t.Helper()
-	c, err := newClients(&rest.Config{Host: url})
+	c, err := objects.NewClients(&rest.Config{Host: url})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &publisher{
-		queue: newPublishQueue(3 * time.Second), client: c.allocations,
-		published: newPublishedDecisions(c.allocations, func() {}, slog.New(slog.DiscardHandler)),
+		queue: newPublishQueue(3 * time.Second), client: c.Allocations,
+		published: newPublishedDecisions(c.Allocations, func() {}, slog.New(slog.DiscardHandler)),
 		log:       slog.New(slog.DiscardHandler), metrics: newMetrics(),
 	}
 }

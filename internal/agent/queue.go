@@ -105,12 +105,7 @@ func (q *publishQueue) add(list []publication) {
 	q.signal()
 }
 
-func (q *publishQueue) signal() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
+func (q *publishQueue) signal() { signal(q.wake) }
 
 // next is the decision to write now; those that are too old are dropped and counted.
 func (q *publishQueue) next(now time.Time) (pub publication, expired int, ok bool) {

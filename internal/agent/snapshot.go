@@ -29,6 +29,8 @@ type snapshot struct {
 	Targets []kernel.Target
 	// Unread are managed pods of which it is not known yet what is published.
 	Unread []types.UID
+	// Starting are managed pods that do not run yet. They take no part in a round.
+	Starting []podRef
 }
 
 // podRef names a pod and its PodAllocation for logs and the API server.
@@ -54,8 +56,9 @@ func (s *snapshot) pod(namespace, name string) (ref podRef, running bool) {
 	return s.Refs[i], true
 }
 
-// newSnapshot translates the node's objects. It has only running pods. A pod that is being deleted, or of
-// which it is not known what is published, counts with its usage alone; the latter are returned, too.
+// newSnapshot translates the node's objects. Only running pods take part in rounds. One that is being deleted,
+// or of which it is not known what is published, counts with its usage alone; the latter are returned, too, and
+// so are pods that are about to run.
 func newSnapshot(
 	name string, node *corev1.Node, pods []*corev1.Pod, told *v1alpha1.NodeAllocation,
 	published map[types.UID]round.Published,
@@ -73,7 +76,16 @@ func newSnapshot(
 			of[told.Spec.Pods[i].UID] = &told.Spec.Pods[i]
 		}
 	}
-	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
+	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool {
+		managed := of[p.UID]
+		if managed != nil && p.Status.Phase == corev1.PodPending && p.DeletionTimestamp == nil {
+			r := podRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Allocation: managed.AllocationUID}
+			if s.Starting = append(s.Starting, r); !isKnown(published, r.Allocation) {
+				unread = append(unread, r)
+			}
+		}
+		return p.Status.Phase != corev1.PodRunning
+	})
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
@@ -100,4 +112,9 @@ func newSnapshot(
 		s.Refs, s.Pods, s.Targets = append(s.Refs, r), append(s.Pods, p), append(s.Targets, t)
 	}
 	return s, unread
+}
+
+func isKnown(published map[types.UID]round.Published, allocation types.UID) bool {
+	_, known := published[allocation]
+	return known
 }

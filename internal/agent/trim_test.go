@@ -11,6 +11,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/agent/objects"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -111,7 +112,7 @@ func TestTrimChangesNoSnapshot(t *testing.T) {
 	trimmed := make([]any, 3)
 	for i, o := range []any{node, pod, told} {
 		var err error
-		if trimmed[i], err = trim(o); err != nil {
+		if trimmed[i], err = objects.Trim(o); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -199,5 +200,29 @@ func TestSnapshotNotReady(t *testing.T) {
 		if v, _ := newSnapshot("n1", node, nil, nil, nil); v.NotReady == "" {
 			t.Errorf("%s: a round would run with %v", reason, v.Node)
 		}
+	}
+}
+
+// TestStartingPodsAreRead: what is published about a managed pod is read before it runs, and once. It takes no
+// part in a round yet.
+func TestStartingPodsAreRead(t *testing.T) {
+	pod := newPod("a")
+	pod.Status.Phase = corev1.PodPending
+	pa, other := newAllocation(pod), newPod("not-managed")
+	other.Status.Phase = corev1.PodPending
+	told := toldOf(pa)
+	s, unread := newSnapshot("n1", newNode(), []*corev1.Pod{pod, other}, told, nil)
+	if len(s.Refs)+len(s.Unread) != 0 || len(s.Starting) != 1 || len(unread) != 1 || unread[0].Allocation != pa.UID {
+		t.Fatalf("snapshot %+v, unread %v: want one pod that starts, to be read", s, unread)
+	}
+	d := newPublishedDecisions(nil, func() {}, nil)
+	d.record(pa.UID, round.Published{})
+	s, unread = newSnapshot("n1", newNode(), []*corev1.Pod{pod, other}, told, d.current(t0))
+	if d.follow(s, unread); len(unread) != 0 || len(d.current(t0)) != 1 {
+		t.Errorf("unread %v, known %v: want what was read kept", unread, d.current(t0))
+	}
+	pod.DeletionTimestamp = &metav1.Time{Time: t0}
+	if s, _ = newSnapshot("n1", newNode(), []*corev1.Pod{pod}, told, nil); len(s.Starting) != 0 {
+		t.Errorf("%v is being deleted", s.Starting)
 	}
 }

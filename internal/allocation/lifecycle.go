@@ -72,7 +72,9 @@ func readiness(p *lifecycle.Pod, pod *corev1.Pod) {
 		if c.Type != corev1.PodReady {
 			continue
 		}
-		p.Ready = c.Status == corev1.ConditionTrue
+		if p.Ready = c.Status == corev1.ConditionTrue; p.Ready {
+			p.ReadySince = c.LastTransitionTime.Time
+		}
 		if c.Status == corev1.ConditionFalse && c.Reason != "" {
 			p.UnreadySince = c.LastTransitionTime.Time
 		}

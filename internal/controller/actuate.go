@@ -187,7 +187,7 @@ func (t *task) priority() flowcontrol.Priority {
 		return flowcontrol.Urgent
 	case t.Move.Delta() < 0:
 		return flowcontrol.Decrease
-	case t.Purpose == lifecycle.Restore || t.facts.Throttled():
+	case t.Purpose == lifecycle.Restore || t.Purpose == lifecycle.Startup || t.facts.Throttled():
 		return flowcontrol.Needed
 	}
 	return flowcontrol.Idle

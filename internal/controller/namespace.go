@@ -29,6 +29,7 @@ import (
 type namespaceState struct {
 	constraints.NamespaceObjects
 	exists       bool
+	meta         metav1.Object // of the namespace
 	mode         kube.Mode
 	look         shares.Look     // began before anything of the namespace was read
 	shares       shares.Division // of quotas that are short
@@ -52,7 +53,7 @@ func (r *Reconciler) gatherNamespace(ctx context.Context, s *snapshot, name stri
 	case err != nil:
 		return nil, fmt.Errorf("read namespace %s: %w", name, err)
 	}
-	n.exists = true
+	n.exists, n.meta = true, &ns
 	n.mode, _ = kube.ModeOf(ns.Labels, r.Config.Mode)
 	if n.mode != kube.ModeOff && !kube.AlwaysUnmanaged(name, r.Config.Namespace) {
 		if err := r.gatherConstraints(ctx, n, name); err != nil {

@@ -275,6 +275,9 @@ func (r *Reconciler) observe(s *snapshot, t *task) {
 	case before.Reason != reason && skips[reason] != "":
 		tell(skips[reason], reason, "SkipResize", t.Status.Message)
 	}
+	if why := reasons.InvalidStartupBoost; t.Create && t.boostFault != "" {
+		tell(warning, why, "SkipResize", lifecycle.Sentence(why, t.boostFault))
+	}
 	if vpa := t.facts.Excluded; vpa.Reason == reasons.ManagedByVPA && t.pa != nil {
 		tell(normal, vpa.Reason, "SkipResize", lifecycle.Sentence(vpa.Reason, vpa.Detail))
 	}

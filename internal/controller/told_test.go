@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // TestTellsTheAgent: the agent of a node is told of each managed pod its declared limits and its PodAllocation,
@@ -39,6 +40,31 @@ func TestTellsTheAgent(t *testing.T) {
 	r.until("told again", func() (bool, any) { p := r.toldOf(web); return p != nil, p })
 	r.label(web, "false")
 	r.until("told no more", func() (bool, any) { p := r.toldOf(web); return p == nil, p })
+}
+
+// TestRecordsBeforeAPodRuns: when its kubelet is about to start a pod, it has its PodAllocation, its declared
+// limits are recorded and its agent is told. Nothing more is written when it runs, until something is decided.
+func TestRecordsBeforeAPodRuns(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"))
+	pod.Spec.NodeName, pod.Annotations = r.kubelet.Node, map[string]string{apiserver.HoldKey: "true"}
+	r.must(r.Client.Create(t.Context(), pod))
+	pod = apiserver.WaitFor(t, r.Client, pod, "about to start", func(p *corev1.Pod) bool { return len(p.Status.ContainerStatuses) > 0 })
+	r.declaredIs(l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet), app(500))
+	if told := r.toldOf(pod); told == nil || !kube.SameLimits(told.DeclaredLimits, []v1alpha1.ContainerLimit{app(500)}) {
+		t.Errorf("the agent is told %+v", told)
+	}
+	before := r.stored(pod).ResourceVersion
+	r.merge(pod, `{"metadata":{"annotations":{"`+apiserver.HoldKey+`":null}}}`)
+	apiserver.WaitFor(t, r.Client, pod, "running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
+	if after := r.stored(pod).ResourceVersion; after != before {
+		t.Errorf("its PodAllocation was written when it ran: version %s, was %s", after, before)
+	}
+	if n := r.counter.resizes(); n > 0 {
+		t.Errorf("%d resizes before any decision", n)
+	}
 }
 
 // TestAnErrorIsNoNews: what the agent is told of a pod that cannot be read stays, and the others are told.

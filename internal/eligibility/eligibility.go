@@ -2,6 +2,7 @@
 //
 // What it promises, each a test of the same name:
 //   - EveryExclusion: each fact that excludes a pod does so by itself, with its own reason.
+//   - StartingPodsAreManaged: a pod that its kubelet is about to start is managed, one that cannot start is not.
 //   - UnlimitedContainersDoNotExclude: the resizePolicy of a container without a CPU limit does not matter.
 package eligibility
 
@@ -20,6 +21,8 @@ type Pod struct {
 	Mode   kube.Mode // of its namespace
 	System string    // the namespace of MBCAS
 	VPA    bool      // a VerticalPodAutoscaler writes the pod's CPU
+	// Boost: its limits are raised while it starts, so it is managed as soon as it has a node.
+	Boost bool
 }
 
 // exclusions are the reasons not to manage a pod, in the order in which they count: from what the
@@ -36,7 +39,9 @@ var exclusions = []struct {
 	{reasons.InvalidAnnotation, func(p Pod) bool { _, err := kube.MaxCPU(p.Pod); return err != nil }},
 	{reasons.ManagedByVPA, func(p Pod) bool { return p.VPA }},
 	{reasons.NotRunning, func(p Pod) bool {
-		return p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil
+		bound := p.Boost && p.Spec.NodeName != "" && p.Status.Phase == corev1.PodPending &&
+			len(p.Status.ContainerStatuses)+len(p.Status.InitContainerStatuses) == 0
+		return p.Status.Phase != corev1.PodRunning && !kube.Starting(p.Pod) && !bound || p.DeletionTimestamp != nil
 	}},
 	{reasons.StaticPod, func(p Pod) bool { return p.Annotations[corev1.MirrorPodAnnotationKey] != "" }},
 	{reasons.WindowsPod, func(p Pod) bool { return p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows }},

@@ -38,7 +38,7 @@ func TestEveryExclusion(t *testing.T) {
 		{reasons.InvalidAnnotation, func(p *Pod) { p.Annotations[kube.MaxCPUKey] = "two" }},
 		{reasons.InvalidAnnotation, func(p *Pod) { p.Annotations[kube.MaxCPUKey] = "-1" }},
 		{reasons.ManagedByVPA, func(p *Pod) { p.VPA = true }},
-		{reasons.NotRunning, func(p *Pod) { p.Status.Phase = corev1.PodPending }},
+		{reasons.NotRunning, func(p *Pod) { p.Status.Phase, p.Spec.NodeName = corev1.PodPending, "" }},
 		{reasons.NotRunning, func(p *Pod) { p.DeletionTimestamp = &metav1.Time{} }},
 		{reasons.StaticPod, func(p *Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "x" }},
 		{reasons.WindowsPod, func(p *Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }},
@@ -70,5 +70,36 @@ func TestUnlimitedContainersDoNotExclude(t *testing.T) {
 	p.Spec.Containers[0].ResizePolicy = restartsFor(corev1.ResourceMemory)
 	if r, ok := Eligible(p); !ok {
 		t.Errorf("excluded: %v", r)
+	}
+}
+
+// TestStartingPodsAreManaged: their records are then made before they run. A pod that cannot start costs none.
+func TestStartingPodsAreManaged(t *testing.T) {
+	waiting := func(reason string) corev1.ContainerState {
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+	}
+	for name, c := range map[string]struct {
+		change  func(*corev1.Pod)
+		managed bool
+	}{
+		"its containers are created":        {func(*corev1.Pod) {}, true},
+		"its init containers run":           {func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = waiting("PodInitializing") }, true},
+		"its image is not found":            {func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = waiting("ImagePullBackOff") }, false},
+		"its kubelet has not seen it":       {func(p *corev1.Pod) { p.Status.ContainerStatuses, p.Status.InitContainerStatuses = nil, nil }, false},
+		"no node has been found for it yet": {func(p *corev1.Pod) { p.Spec.NodeName = "" }, false},
+		"it is being deleted":               {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, false},
+	} {
+		p := eligible()
+		p.Spec.NodeName, p.Status.Phase = "n1", corev1.PodPending
+		for _, list := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
+			for i := range list {
+				list[i].State, list[i].Resources = waiting("ContainerCreating"), nil
+			}
+		}
+		c.change(p.Pod)
+		kube.TrimPod(p.Pod)
+		if r, ok := Eligible(p); ok != c.managed || !ok && r != reasons.NotRunning {
+			t.Errorf("%s: eligible %v, reason %q", name, ok, r)
+		}
 	}
 }

@@ -25,6 +25,9 @@ func (*Host) Watch(context.Context) <-chan struct{} { return make(chan struct{},
 // Look finds nothing.
 func (*Host) Look([]Target) Sample { return Sample{} }
 
+// Find finds nothing.
+func (*Host) Find([]Target) Sample { return Sample{} }
+
 // Descriptors is 0.
 func (*Host) Descriptors() int { return 0 }
 

@@ -57,9 +57,20 @@ func (h *Host) Read(targets []Target) Sample {
 	out.Node = h.node()
 
 	p := h.newPass()
+	h.prepareAll(targets, &p, out, h.newStalls(n))
+	h.readAll()
+	if p.scan && p.now.Sub(h.scannedAt) >= scanInterval {
+		h.scan(p.now)
+	}
+	h.closeUnused(h.reads)
+	return out
+}
+
+// prepareAll makes a batch of the targets, and looks up what is missing of them.
+func (h *Host) prepareAll(targets []Target, p *pass, out Sample, stalls []Stalls) {
 	h.forgetReleased()
 	r := &h.batch
-	r.targets, r.out, r.stalls, r.pods, r.countersOnly = targets, out.Pods, h.newStalls(n), r.pods[:0], false
+	r.targets, r.out, r.stalls, r.pods, r.countersOnly = targets, out.Pods, stalls, r.pods[:0], false
 	r.busy = h.busy
 	for i, t := range targets {
 		out.Pods[i].Blocked = h.blocked[t.Pod] != nil
@@ -67,14 +78,8 @@ func (h *Host) Read(targets []Target) Sample {
 			r.pods = append(r.pods, nil)
 			continue
 		}
-		r.pods = append(r.pods, h.prepare(t, &p))
+		r.pods = append(r.pods, h.prepare(t, p))
 	}
-	h.readAll()
-	if p.scan && p.now.Sub(h.scannedAt) >= scanInterval {
-		h.scan(p.now)
-	}
-	h.closeUnused(h.reads)
-	return out
 }
 
 // newSample is a Sample of the targets before anything is read, and the number of their containers.

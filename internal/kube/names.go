@@ -22,6 +22,9 @@ const (
 	// MaxCPUKey as annotation of a Pod lowers the ceiling of its total CPU limit; a Kubernetes
 	// quantity.
 	MaxCPUKey = "mbcas.io/max-cpu"
+	// StartupBoostKey as label or annotation of a Pod, or of a Namespace for all its pods, is the factor by
+	// which the CPU limit of a pod that starts exceeds the declared one at least; off: it does not.
+	StartupBoostKey = "mbcas.io/startup-boost"
 )
 
 // AllowDecreaseKey as annotation of a HorizontalPodAutoscaler or a PodDisruptionBudget with the

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -204,6 +206,49 @@ func LimitsText(limits []v1alpha1.ContainerLimit) string {
 		parts[i] = l.Name + "=" + l.CPULimit.String()
 	}
 	return strings.Join(parts, ", ")
+}
+
+// MaxStartupBoost is the highest factor of StartupBoostKey.
+const MaxStartupBoost = 10
+
+// StartupBoost is the factor on the limit of a pod while it starts; 0: none. The pod's own comes before that of
+// its namespace, and an annotation before a label.
+func StartupBoost(pod *corev1.Pod, namespace metav1.Object) (float64, error) {
+	about := "pod " + pod.Namespace + "/" + pod.Name
+	text, ok := boostOf(pod)
+	if !ok {
+		about = "namespace " + pod.Namespace
+		text, ok = boostOf(namespace)
+	}
+	if !ok || text == "off" {
+		return 0, nil
+	}
+	factor, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(factor > 1 && factor <= MaxStartupBoost) {
+		return 0, fmt.Errorf("%s: %s is %q: want a factor such as \"3\", more than 1 and at most %d, or \"off\"",
+			about, StartupBoostKey, text, MaxStartupBoost)
+	}
+	return factor, nil
+}
+
+func boostOf(o metav1.Object) (text string, ok bool) {
+	if text, ok = o.GetAnnotations()[StartupBoostKey]; !ok {
+		text, ok = o.GetLabels()[StartupBoostKey]
+	}
+	return text, ok
+}
+
+// Starting says whether the kubelet of the pod is about to start its containers. A pod of which a container
+// cannot be started, such as for want of an image, is not: it may never run.
+func Starting(pod *corev1.Pod) bool {
+	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+	if pod.Status.Phase != corev1.PodPending || pod.Spec.NodeName == "" || len(statuses) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool {
+		w := s.State.Waiting
+		return w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing"
+	})
 }
 
 // Ended says whether the pod has ended or is being deleted, so that its limits no longer matter.

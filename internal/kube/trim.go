@@ -26,7 +26,7 @@ func Trim(object any) (any, error) {
 }
 
 // keptAnnotations are those that decisions read.
-var keptAnnotations = []string{ManagedKey, MaxCPUKey, corev1.MirrorPodAnnotationKey}
+var keptAnnotations = []string{ManagedKey, MaxCPUKey, StartupBoostKey, corev1.MirrorPodAnnotationKey}
 
 // TrimPod keeps the resources of a pod's containers, its state, and which manager changed its limits.
 // It may be applied twice.
@@ -61,8 +61,8 @@ func TrimPod(pod *corev1.Pod) {
 	pod.Status = corev1.PodStatus{
 		Phase: pod.Status.Phase, QOSClass: pod.Status.QOSClass, ObservedGeneration: pod.Status.ObservedGeneration,
 		Conditions:            trimConditions(pod.Status.Conditions),
-		ContainerStatuses:     trimStatuses(pod.Status.ContainerStatuses),
-		InitContainerStatuses: trimStatuses(pod.Status.InitContainerStatuses),
+		ContainerStatuses:     trimStatuses(pod.Status.ContainerStatuses, pod.Status.Phase),
+		InitContainerStatuses: trimStatuses(pod.Status.InitContainerStatuses, pod.Status.Phase),
 	}
 }
 
@@ -124,8 +124,9 @@ func trimConditions(list []corev1.PodCondition) []corev1.PodCondition {
 	return slices.Clip(kept)
 }
 
-// trimStatuses keeps starts, ends and restarts of containers, and the CPU limit in force.
-func trimStatuses(list []corev1.ContainerStatus) []corev1.ContainerStatus {
+// trimStatuses keeps starts, ends and restarts of containers, the CPU limit in force and, before the pod runs,
+// what they wait for.
+func trimStatuses(list []corev1.ContainerStatus, phase corev1.PodPhase) []corev1.ContainerStatus {
 	if list == nil {
 		return nil
 	}
@@ -133,6 +134,9 @@ func trimStatuses(list []corev1.ContainerStatus) []corev1.ContainerStatus {
 	for i := range list {
 		s := &list[i]
 		k := corev1.ContainerStatus{Name: s.Name, RestartCount: s.RestartCount, State: trimState(s.State)}
+		if w := s.State.Waiting; w != nil && phase == corev1.PodPending {
+			k.State.Waiting = &corev1.ContainerStateWaiting{Reason: w.Reason}
+		}
 		k.LastTerminationState.Terminated = trimEnd(s.LastTerminationState.Terminated)
 		if s.Resources != nil {
 			k.Resources = &corev1.ResourceRequirements{Limits: s.Resources.Limits}

@@ -22,6 +22,12 @@ type Config struct {
 	StartGrace time.Duration
 	// RestartGrace is how long after a restart of a container a pod is not lowered.
 	RestartGrace time.Duration
+	// BoostGrace is how long after it has become Ready a pod keeps the limit of its start-up boost. Shorter
+	// returns it to the market sooner; longer leaves it more for what follows the first requests.
+	BoostGrace time.Duration
+	// BoostMax is how long after its start a pod has that limit at most. Shorter ends the boost of pods that
+	// start slowly; longer leaves it to those that never become Ready.
+	BoostMax time.Duration
 	// HPACooldown is the least time between two decreases of a pod that an HPA watches, where it
 	// may be lowered at all. Shorter disturbs the HPA; the default is the time over which the HPA
 	// looks back before it scales in.
@@ -52,7 +58,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Actuator: actuator.DefaultConfig(), FreezeAfter: time.Minute, RestoreAfter: 5 * time.Minute,
-		StartGrace: time.Minute, RestartGrace: 2 * time.Minute, HPACooldown: 5 * time.Minute,
+		StartGrace: time.Minute, RestartGrace: 2 * time.Minute, BoostGrace: 10 * time.Second, BoostMax: 5 * time.Minute, HPACooldown: 5 * time.Minute,
 		RollbackWindow: 2 * time.Minute, RollbackHoldOff: 24 * time.Hour,
 		ConflictWindow: time.Hour, ExternalChangeHoldOff: 10 * time.Minute,
 		ActuationTimeout: 90 * time.Second, Backoff: time.Minute, BackoffMax: 30 * time.Minute,
@@ -77,6 +83,7 @@ func (c Config) Validate() error {
 		{"Backoff", c.Backoff, true}, {"BackoffMax", c.BackoffMax, true},
 		{"ServerBackoff", c.ServerBackoff, true}, {"ServerBackoffMax", c.ServerBackoffMax, true},
 		{"StartGrace", c.StartGrace, false}, {"RestartGrace", c.RestartGrace, false}, {"HPACooldown", c.HPACooldown, false},
+		{"BoostGrace", c.BoostGrace, false}, {"BoostMax", c.BoostMax, false},
 		{"RollbackWindow", c.RollbackWindow, false}, {"ConflictWindow", c.ConflictWindow, false},
 		{"ExternalChangeHoldOff", c.ExternalChangeHoldOff, false},
 	} {

@@ -47,7 +47,7 @@ func (d *Dates) LastLook() time.Time { return d.looked }
 
 // Dates are those that the kubelet and the API server give.
 func (p *Pod) Dates() []*time.Time {
-	dates := []*time.Time{&p.UnreadySince}
+	dates := []*time.Time{&p.ReadySince, &p.UnreadySince}
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		dates = append(dates, &c.StartedAt, &c.ResizedByOther)

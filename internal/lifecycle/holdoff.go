@@ -40,6 +40,10 @@ func recommends(s *state) Cause {
 	if !s.pod.Current().Equal(s.pod.RestoreLimits()) {
 		c.Detail = "the limits that MBCAS raised stay until the mode is restore or off"
 	}
+	if limits, until := s.startupLimits(); limits != nil {
+		c.Detail = "in mode enforce the limits would be at least " + limits.String() + " while the pod starts"
+		s.Recheck(until)
+	}
 	return c
 }
 

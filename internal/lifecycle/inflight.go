@@ -102,6 +102,9 @@ func (s *state) judgeProgress() {
 	case s.now.Before(late):
 		s.Report(PhasePending, reasons.ResizeInFlight, "")
 		s.Recheck(late)
+	case progress == actuator.InProgress && !s.pod.started():
+		// Its kubelet may not look at a pod again before the images are there.
+		s.Report(PhasePending, reasons.ResizeInFlight, "")
 	case progress == actuator.Errored:
 		s.fail(reasons.ResizeError)
 		s.revert()

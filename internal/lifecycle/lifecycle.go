@@ -20,6 +20,8 @@
 //     decrease in flight. Until it has, what is recorded is the decrease.
 //   - NamesTheConstraint: a pod that the market would lower, and that must not be decreased, says
 //     why.
+//   - BoostEndsOnce: a start-up boost ends when the pod has been Ready for its grace, and at the latest after
+//     its longest time; no later trouble begins another.
 //   - BackOffDoubles: each failure in a row doubles the wait.
 package lifecycle
 
@@ -68,6 +70,7 @@ type state struct {
 	leaving   bool         // the pod leaves the market for good
 	restoring bool         // the pod returns to its declared limits
 	raiseOnly bool         // but is not lowered to them
+	boosted   Limits       // the least limits of a pod that starts; nil: none
 	plan      actuator.Pod // for the plan of the node
 }
 
@@ -109,6 +112,7 @@ var steps = []step{
 	{"end a restore", endRestore},
 	{"hold off", holdOff},
 	{"roll back a harmful decrease", rollBackHarmful},
+	{"raise a pod that starts", boost},
 	{"leave the rest to the plan of the node", leaveToPlan},
 }
 

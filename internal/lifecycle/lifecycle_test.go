@@ -81,6 +81,8 @@ func drawn(t *rapid.T, i int) (Pod, constraint) {
 	p.Progress = rapid.SampledFrom([]actuator.Progress{actuator.Done, actuator.Done, actuator.Done, actuator.Done, actuator.InProgress, actuator.Deferred, actuator.Infeasible, actuator.Errored}).Draw(t, "progress")
 	p.InLedger = rapid.Bool().Draw(t, "in ledger")
 	p.LatestWins, p.QuotaShort = rapid.Bool().Draw(t, "latest wins"), one("quota short", 4)
+	p.StartupBoost = rapid.SampledFrom([]float64{0, 0, 1.5, 3, 10}).Draw(t, "start-up boost")
+	p.ReadySince = before("ready for", 300)
 	p.Memory.RestoreRefused = rapid.Bool().Draw(t, "restore refused")
 	if one("request raised", 8) {
 		app.RestoreFloor = limit("request")
@@ -230,8 +232,13 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 		harmed := !s.LastHarmfulDecrease.IsZero() && harm < cfg.RollbackHoldOff
 		lowers := ch.To < ch.From
 		switch t.Purpose {
-		case Allocate:
+		case Allocate, Startup:
 			switch {
+			case t.Purpose == Startup && (lowers || float64(ch.To) > p.StartupBoost*float64(p.Declared.Total())+0.001 && ch.To > floor &&
+				(p.Decision == nil || ch.To > p.Decision.Limits.Total())):
+				return "a start-up boost lowers, or exceeds its factor"
+			case t.Purpose == Startup && p.Ready && noon.Sub(p.ReadySince) >= cfg.BoostGrace:
+				return "boosts a pod that is Ready"
 			case ch.To < floor || ch.To > max(floor, ceiling) && !lowers:
 				return "outside floor and ceiling"
 			case lowers && !p.Ready:
@@ -253,7 +260,7 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 			}
 		}
 	}
-	allocates := t.Purpose == Allocate
+	allocates := t.Purpose == Allocate || t.Purpose == Startup
 	switch {
 	case p.Mode == ModeRecommend && !leaving && (t.Purpose != Restore || t.Move.Lowers()):
 		return "moved in mode recommend, other than back up"
@@ -267,7 +274,7 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 		return "moved on a node that cannot"
 	case allocates && n.LeaseAge >= cfg.FreezeAfter:
 		return "applies decisions of an unresponsive agent"
-	case allocates && p.Decision.Age >= cfg.FreezeAfter:
+	case allocates && p.Decision != nil && p.Decision.Age >= cfg.FreezeAfter:
 		return "moved on an old decision"
 	case allocates && (p.Excluded.Reason != "" || p.Mode != ModeEnforce):
 		return "manages a pod outside of the market"

@@ -14,10 +14,11 @@ func leaveToPlan(s *state) verdict {
 	if s.pod.Decision != nil {
 		desired = s.pod.Decision.Limits
 	}
-	s.plan = s.planned(desired)
+	s.plan = s.planned(s.atLeastBoosted(desired))
 	s.plan.InFlight, s.plan.Supersedable = s.Supersedes, s.Supersedes
 	s.plan.RetryAt = s.pod.Memory.RetryAt
-	s.plan.Capped, s.plan.Queued, s.plan.WaitsSince = s.pod.limitedByPrice(), s.pod.Queued, s.pod.Memory.WaitsSince
+	s.plan.Capped = s.pod.limitedByPrice() && s.Purpose != Startup
+	s.plan.Queued, s.plan.WaitsSince = s.pod.Queued, s.pod.Memory.WaitsSince
 	s.planRestore()
 	if s.pod.HPA {
 		s.plan.DecreaseCooldown = s.cfg.HPACooldown
@@ -123,6 +124,9 @@ func (t *Task) follow(step actuator.Step, p *Pod, now time.Time) {
 		t.settle()
 		if t.NoDecrease != "" && p.limitedByPrice() {
 			reason = t.NoDecrease
+		}
+		if t.Why == reasons.StartupBoost {
+			reason = t.Why
 		}
 		t.Report(PhaseApplied, reason, "")
 	case reason == reasons.NoDecisionYet:

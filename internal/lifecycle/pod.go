@@ -48,6 +48,8 @@ type Pod struct {
 	// deleted.
 	Ended, Deleted bool
 	Ready          bool
+	// ReadySince is since when the pod is Ready; zero where it is not.
+	ReadySince time.Time
 	// UnreadySince is when the kubelet found the pod not Ready; zero where it is Ready, or where
 	// the node controller says so.
 	UnreadySince time.Time
@@ -84,6 +86,8 @@ type Pod struct {
 	HPA bool
 	// Ceiling bounds the total limit; 0: no bound.
 	Ceiling cpu.Milli
+	// StartupBoost is the factor on the declared limits while the pod starts; 0: none.
+	StartupBoost float64
 
 	// Resolved: what the last resize was refused for has changed since.
 	Resolved bool

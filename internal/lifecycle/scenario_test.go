@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -111,9 +112,19 @@ func (s *history) apply(t *testing.T, event []string) {
 		s.declared = limit(1)
 		s.pod.Declared, s.pod.Status.Declared, c.Limit, c.InForce = app(s.declared), app(s.declared), s.declared, s.declared
 	case "unready":
-		s.pod.Ready, s.pod.UnreadySince = false, s.now
+		s.pod.Ready, s.pod.ReadySince, s.pod.UnreadySince = false, time.Time{}, s.now
 	case "ready":
-		s.pod.Ready, s.pod.UnreadySince = true, time.Time{}
+		s.pod.Ready, s.pod.ReadySince, s.pod.UnreadySince = true, s.now, time.Time{}
+	case "bound": // BOOST: it has a node, and its containers have not started
+		factor, err := strconv.ParseFloat(arg(1), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.pod.StartupBoost, s.pod.Ready, s.pod.UnreadySince, c.StartedAt, c.InForce = factor, false, s.now, time.Time{}, 0
+	case "starts":
+		c.StartedAt, c.InForce, s.pod.Progress = s.now, c.Limit, actuator.Done
+	case "ceiling": // LIMIT
+		s.constrain.ceiling = limit(1)
 	case "restart":
 		c.Restarts++
 		c.EndedAt, c.StartedAt = []time.Time{s.now}, s.now

@@ -16,6 +16,7 @@ const (
 	Restore  Purpose = "restore"  // back to the declared limits
 	Revert   Purpose = "revert"   // back to the limits in force, after the kubelet could not carry a resize out
 	Rollback Purpose = "rollback" // back to the limits before a harmful decrease
+	Startup  Purpose = "startup"  // above the declared limits while the pod starts
 )
 
 // Phase is where the allocation of a pod stands.
@@ -92,7 +93,7 @@ func (t *Task) Report(p Phase, r reasons.Reason, detail string) {
 // pod to limits that its PodAllocation, with that status, records does not wait, unless the ledger has
 // others: of two records that differ, none is certain.
 func (t *Task) AwaitRecord(stored Status, others bool) {
-	if t.Move != nil && t.Purpose != Allocate && stored.Declared.Equal(t.Record) && !others {
+	if t.Move != nil && t.Purpose != Allocate && t.Purpose != Startup && stored.Declared.Equal(t.Record) && !others {
 		return
 	}
 	t.Record, t.Move, t.Status = nil, nil, stored

@@ -35,7 +35,14 @@
 //     is published.
 //   - StaleNeverDecides: a pod without valid rates gets no decision.
 //   - NewPodsAreOnlyRaised: a pod with too few samples is not lowered, and until the node has
-//     enough samples, nothing is decided.
+//     enough samples, only throttled pods are raised, and where the price from before is not known
+//     nothing is decided.
+//   - NewPodsAreRaisedAtOnce, NewPodsNeedNotWaitForARound: while CPU has no price, a new pod that was
+//     throttled since it started is raised when it is first read, and that may be between two rounds.
+//   - OldCountersRaiseNoNewPod: counters of a container that may have run for long raise no pod.
+//   - NewPodsKeepTheirSplit: the containers of a new pod are raised as their limits relate.
+//   - RestartRaisesAtOnce: after a restart of the agent, a throttled pod is raised from the first look on
+//     if the price from before leaves it uncapped and CPU is idle.
 //   - UnenforcedIsUnmanaged: a pod whose limit the kernel does not enforce gets no decision, and
 //     counts as unmanaged.
 //   - PressureCountsWhenFull: pressure of containers that is read less often while CPUs are idle, from

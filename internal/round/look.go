@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
@@ -46,6 +47,10 @@ type lookState struct {
 	watched []int           // indices into the book
 	sample  kernel.Sample   // of the look before, or of the round
 	decided map[string]bool // pods that the round or a look since has decided anew, by UID
+
+	eager     eagerness
+	idle      idleCPU                    // of the last tick or look
+	estimates map[string]demand.Estimate // with those of newcomers; nil: there are none
 }
 
 // newLookState is what looks need of a round.
@@ -128,9 +133,8 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 	}
 	s.look.sample = sample
 	seen := s.look.observe(cfg, s.price.inForce, sense.Compare(before, sample, longestLook).Pods)
-	if idle := sample.Node.Idle.Time - before.Node.Idle.Time; elapsed <= longestLook &&
-		sample.Node.Idle.Known && before.Node.Idle.Known && idle >= 0 {
-		s = s.release(cfg, seen, cpu.FromUsage(idle, elapsed), sample)
+	if s.look.idle = idleBetween(before.Node, sample.Node, longestLook); s.look.idle.known {
+		s = s.release(cfg, seen, s.look.idle.cpu, sample)
 	}
 	var decisions []Decision
 	for _, o := range seen {
@@ -175,11 +179,11 @@ func (l *lookState) observe(cfg Config, price market.Price, rates []sense.PodRat
 func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	b := s.look.book[o.index]
 	pod := s.look.pods[b.pod]
-	if !o.throttled || o.stopped || s.look.decided[pod.UID] {
+	if !o.throttled || o.stopped || s.look.decided[pod.UID] || s.look.eager == whileIdle && !s.mayRaise(cfg) {
 		return d, false
 	}
 	b.throttleRatio, b.usage = max(b.throttleRatio, needThrottleRatio), o.usage
-	d = decideOne(cfg, *s, pod, s.look.rates[b.pod], b)
+	d = decideOne(cfg, s.withNewcomers(), pod, s.look.rates[b.pod], b)
 	if d.Limit <= b.limit || !differs(d.Limit, max(b.limit, b.published), cfg.PublishBand) {
 		return d, false
 	}
@@ -214,7 +218,7 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 			waiting = true
 		}
 	}
-	free := idle - max(0, l.cores-l.node.Supply-l.node.System) - keptForSignals(l.book, s.price.inForce)
+	free := s.freeOf(idle)
 	if !waiting || free.Cores() < cfg.ReleaseIdle*l.node.Supply.Cores() || 2*left < free {
 		return s
 	}

@@ -43,8 +43,9 @@ type Input struct {
 	Node   Node
 	Pods   []PodInput
 	Sample kernel.Sample
-	// PriceBefore was in force when the state was lost, as far as that is known by now.
-	PriceBefore market.Price
+	// PriceBefore was in force when the state was lost, if PriceBeforeKnown by now.
+	PriceBefore      market.Price
+	PriceBeforeKnown bool
 }
 
 // State is what a round keeps for the next. The zero value is that of the first round.
@@ -131,6 +132,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		s.solver = new(market.Solver)
 	}
 	rates := sense.Compare(s.last, in.Sample, cfg.LongestGap) // sense
+	before := s.last
 	s.last = in.Sample
 	s.samples++
 	if rates.Node.Validity != sense.Valid {
@@ -154,7 +156,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	book, skipped := bidders(cfg.Demand, in.Pods, rates.Pods, s.estimates, warm)
 	out.Skipped = skipped
 
-	if !s.priced && in.PriceBefore > 0 {
+	if !s.priced && in.PriceBeforeKnown {
 		s.price, s.priced = price{inForce: in.PriceBefore}, true
 	}
 	s.priced = s.priced || warm
@@ -171,6 +173,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	s.descents = noteDescents(cfg, s.descents, in, book)
 	out.Decisions = decide(cfg, in, rates.Pods, book, s) // decision
 	s.look = newLookState(cfg, s, in, rates.Pods, out, book)
+	s.addNewcomers(cfg, before, in.Sample, &out)
 	out.Watch = s.look.watchedPods()
 	return s, out
 }

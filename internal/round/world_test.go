@@ -26,6 +26,7 @@ type world struct {
 	stalls   bool          // memory and IO pressure are read
 	rests    bool          // the pressure of pods rests, as that of a kernel.Host
 	read     time.Duration // all at the last round
+	known    bool          // that price is known
 	before   market.Price  // in force before a restart
 	watch    []string      // pods that looks read
 }
@@ -154,6 +155,22 @@ func (w *world) look() (out Output) {
 	return out
 }
 
+// takeIn starts pods after a round, lets a time pass, and takes them in before the next round.
+func (w *world) takeIn(d time.Duration, pods ...*fakePod) (out Output) {
+	first := len(w.pods)
+	w.join(pods...)
+	w.pass(d)
+	in := w.input()
+	s := kernel.Sample{Node: kernel.NodeSample{At: w.now}, Pods: in.Sample.Pods[first:]}
+	w.state, out = Join(w.cfg, w.state, in.Pods[first:], s)
+	w.watch = w.watch[:0]
+	for _, i := range out.Watch {
+		w.watch = append(w.watch, in.Pods[i].UID)
+	}
+	w.apply(out)
+	return out
+}
+
 // lookAndRun advances by the interval with looks, and returns their outputs and that of the round.
 func (w *world) lookAndRun() (looks []Output, out Output) {
 	for passed := w.cfg.LookInterval; passed < w.interval; passed += w.cfg.LookInterval {
@@ -183,7 +200,7 @@ func (w *world) apply(out Output) {
 }
 
 func (w *world) input() Input {
-	in := Input{Now: w.now, Node: w.node, PriceBefore: w.before, Sample: kernel.Sample{
+	in := Input{Now: w.now, Node: w.node, PriceBefore: w.before, PriceBeforeKnown: w.known || w.before > 0, Sample: kernel.Sample{
 		Node: kernel.NodeSample{At: w.now, Usage: kernel.Total{Known: !w.noStat, Time: w.all},
 			Kubepods: kernel.Total{Known: !w.noPods, Time: w.kubepods},
 			Idle:     kernel.KnownTotal(time.Duration(w.node.Capacity)*w.now.Sub(epoch)/time.Duration(cpu.Core) - w.all)},

@@ -117,6 +117,15 @@ func (l *loads) open(cores int) func(context.Context) (agent.Sampler, error) {
 // Descriptors implements agent.Sampler.
 func (*node) Descriptors() int { return 0 }
 
+// Find implements agent.Sampler: new pods are found by the next Read, in whose time they share.
+func (*node) Find(targets []kernel.Target) kernel.Sample {
+	out := kernel.Sample{Node: kernel.NodeSample{At: time.Now()}, Pods: make([]kernel.PodSample, len(targets))}
+	for i, t := range targets {
+		out.Pods[i] = kernel.PodSample{Pod: t.Pod, Containers: make([]kernel.Group, len(t.Containers))}
+	}
+	return out
+}
+
 // Close implements agent.Sampler.
 func (*node) Close() error { return nil }
 

@@ -28,6 +28,8 @@ const (
 	NoDisruptionAllowed    Reason = "NoDisruptionAllowed"
 	UnhealthyAfterDecrease Reason = "UnhealthyAfterDecrease"
 	WaitingForQuota        Reason = "WaitingForQuota"
+	StartupBoost           Reason = "StartupBoost"
+	InvalidStartupBoost    Reason = "InvalidStartupBoost"
 )
 
 // Reasons why a pod is not managed, from what its owner chose to what the platform cannot do.
@@ -133,6 +135,8 @@ var explained = []struct {
 	{NoDisruptionAllowed, "a PodDisruptionBudget allows no disruption, so the pod is not lowered below its declared limit"},
 	{UnhealthyAfterDecrease, "the pod became not Ready or restarted right after a decrease; the previous limits are restored as far as bounds and quotas allow, and the pod keeps at least its declared limit for a day"},
 	{WaitingForQuota, "a ResourceQuota of the namespace has no room; the increase waits until it has"},
+	{StartupBoost, "the pod starts, and until it is Ready its limit is at least the declared one times its start-up boost"},
+	{InvalidStartupBoost, "the start-up boost is not a factor above 1 and up to 10, so the pod starts with its declared limit"},
 
 	{SystemNamespace, "pods of system namespaces are not managed"},
 	{NamespaceOff, "the namespace is labelled mbcas.io/mode=off"},

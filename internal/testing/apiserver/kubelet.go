@@ -225,6 +225,28 @@ func (k *Kubelet) reconcile(ctx context.Context, t testing.TB, pod *corev1.Pod) 
 	}
 }
 
+// HoldKey as annotation of a pod has its Kubelet not start its containers yet or, with the value Unseen, not
+// look at it.
+const (
+	HoldKey = "test/hold"
+	Unseen  = "unseen"
+)
+
+// held is the status of a pod whose containers are about to be created.
+func held(pod *corev1.Pod) corev1.PodStatus {
+	s := *pod.Status.DeepCopy()
+	wait := func(containers []corev1.Container) (list []corev1.ContainerStatus) {
+		for _, c := range containers {
+			waiting := &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+			list = append(list, corev1.ContainerStatus{Name: c.Name, Image: c.Image, State: corev1.ContainerState{Waiting: waiting}})
+		}
+		return list
+	}
+	s.ContainerStatuses, s.InitContainerStatuses = wait(pod.Spec.Containers), wait(pod.Spec.InitContainers)
+	s.ObservedGeneration = pod.Generation
+	return s
+}
+
 // Report is the status that a kubelet writes next for a pod, where it handles resizes in that way.
 func Report(pod *corev1.Pod, answer Answer, now metav1.Time) corev1.PodStatus {
 	s := *pod.Status.DeepCopy()
@@ -232,6 +254,13 @@ func Report(pod *corev1.Pod, answer Answer, now metav1.Time) corev1.PodStatus {
 		return s
 	}
 	if s.Phase != corev1.PodRunning {
+		switch pod.Annotations[HoldKey] {
+		case "":
+		case Unseen:
+			return s
+		default:
+			return held(pod)
+		}
 		return started(pod, now)
 	}
 	if inForce(pod) {

@@ -114,7 +114,7 @@ func lowers(before, after Limits) bool {
 func (c *checker) judge(resize, audit *Event, sent request) {
 	p, at := c.pod(resize.Pod), sent.At
 	switch audit.Purpose {
-	case "allocate", "rollback":
+	case "allocate", "rollback", "startup":
 		c.judgeBounds(resize, audit, sent.Saw)
 		c.judgeAge(resize, audit, sent)
 		if ends := p.external.Add(c.rules.HoldOff - c.rules.Skew); !p.external.IsZero() && at.Before(ends) {

@@ -91,6 +91,9 @@ func (n *Node) Look(targets []kernel.Target) kernel.Sample {
 	return n.look(targets)
 }
 
+// Find is a Look.
+func (n *Node) Find(targets []kernel.Target) kernel.Sample { return n.Look(targets) }
+
 func (n *Node) look(targets []kernel.Target) kernel.Sample {
 	now := time.Now()
 	if n.Now != nil {

@@ -1,9 +1,13 @@
-package agent
+package objects
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -83,4 +87,19 @@ func onlyCPU(l corev1.ResourceList) corev1.ResourceList {
 		return nil
 	}
 	return corev1.ResourceList{corev1.ResourceCPU: q}
+}
+
+// Trim keeps of an object only what a round reads, so that the memory of a full node stays small.
+func Trim(o any) (any, error) {
+	switch o := o.(type) {
+	case *corev1.Node:
+		return trimNode(o), nil
+	case *corev1.Pod:
+		return trimPod(o), nil
+	case *v1alpha1.NodeAllocation:
+		return &v1alpha1.NodeAllocation{ObjectMeta: trimMeta(o.ObjectMeta), Spec: o.Spec}, nil
+	case cache.DeletedFinalStateUnknown:
+		return o, nil
+	}
+	return nil, fmt.Errorf("object of type %T: the agent does not watch this type", o)
 }

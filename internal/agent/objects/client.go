@@ -1,4 +1,9 @@
-package agent
+// Package objects is how an agent reaches the API server: its clients, and watches of the objects of its node
+// that keep of each what a round needs.
+//
+// What it promises, a test of the same name in package agent:
+//   - TrimChangesNoSnapshot: a snapshot of trimmed objects is that of whole ones.
+package objects
 
 import (
 	"fmt"
@@ -14,12 +19,12 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 )
 
-// clients share one connection to the API server. Their scheme has only the types that the agent
+// Clients share one connection to the API server. Their scheme has only the types that the agent
 // needs: the usual clientset has hundreds, and each costs memory on every node.
-type clients struct {
-	core        *rest.RESTClient // pods and nodes, as protobuf
-	leases      *rest.RESTClient // as protobuf
-	allocations *rest.RESTClient // PodAllocations and NodeAllocations, as JSON: the API server stores custom objects so
+type Clients struct {
+	Core        *rest.RESTClient // pods and nodes, as protobuf
+	Leases      *rest.RESTClient // as protobuf
+	Allocations *rest.RESTClient // PodAllocations and NodeAllocations, as JSON: the API server stores custom objects so
 }
 
 // Rate limits of the agent's requests, without watches and heartbeat. A burst is one decision for
@@ -31,21 +36,22 @@ const (
 
 const protobuf = "application/vnd.kubernetes.protobuf"
 
-func newClients(cfg *rest.Config) (clients, error) {
+// NewClients makes the clients. It sends no request.
+func NewClients(cfg *rest.Config) (Clients, error) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.Node{}, &corev1.NodeList{})
 	scheme.AddKnownTypes(coordinationv1.SchemeGroupVersion, &coordinationv1.Lease{})
 	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(scheme, coordinationv1.SchemeGroupVersion)
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return clients{}, err
+		return Clients{}, err
 	}
 	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
 	hc, err := rest.HTTPClientFor(cfg)
 	if err != nil {
-		return clients{}, fmt.Errorf("API server client: %w", err)
+		return Clients{}, fmt.Errorf("API server client: %w", err)
 	}
-	var c clients
+	var c Clients
 	for _, to := range []struct {
 		client **rest.RESTClient
 		gv     schema.GroupVersion
@@ -53,17 +59,17 @@ func newClients(cfg *rest.Config) (clients, error) {
 		accept string
 		qps    float32
 	}{
-		{&c.core, corev1.SchemeGroupVersion, "/api", protobuf, requestsPerSecond},
+		{&c.Core, corev1.SchemeGroupVersion, "/api", protobuf, requestsPerSecond},
 		// no rate limit: the heartbeat never waits behind decisions
-		{&c.leases, coordinationv1.SchemeGroupVersion, "/apis", protobuf, -1},
-		{&c.allocations, v1alpha1.GroupVersion, "/apis", runtime.ContentTypeJSON, requestsPerSecond},
+		{&c.Leases, coordinationv1.SchemeGroupVersion, "/apis", protobuf, -1},
+		{&c.Allocations, v1alpha1.GroupVersion, "/apis", runtime.ContentTypeJSON, requestsPerSecond},
 	} {
 		own := rest.CopyConfig(cfg)
 		own.GroupVersion, own.APIPath, own.NegotiatedSerializer = &to.gv, to.path, codecs
 		own.ContentType, own.AcceptContentTypes = to.accept, to.accept+","+runtime.ContentTypeJSON
 		own.QPS, own.Burst = to.qps, requestBurst
 		if *to.client, err = rest.RESTClientForConfigAndClient(own, hc); err != nil {
-			return clients{}, fmt.Errorf("API server client for %s: %w", to.gv, err)
+			return Clients{}, fmt.Errorf("API server client for %s: %w", to.gv, err)
 		}
 	}
 	return c, nil

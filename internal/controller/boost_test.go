@@ -1,0 +1,107 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+)
+
+// held creates a pod that declared 500m on the node, with annotations, whose containers do not start yet.
+func (r *rig) held(name string, annotations map[string]string) *corev1.Pod {
+	r.Helper()
+	pod := apiserver.Pod(r.namespace, name, apiserver.Container("app", "100m", "500m"))
+	pod.Spec.NodeName, pod.Annotations = r.kubelet.Node, annotations
+	if annotations[apiserver.HoldKey] == "" {
+		annotations[apiserver.HoldKey] = "true"
+	}
+	r.must(r.Client.Create(r.Context(), pod))
+	if annotations[apiserver.HoldKey] == apiserver.Unseen {
+		return r.read(pod)
+	}
+	return apiserver.WaitFor(r, r.Client, pod, "about to start", func(p *corev1.Pod) bool { return len(p.Status.ContainerStatuses) > 0 })
+}
+
+// starts has the containers of a held pod started, and the pod Ready.
+func (r *rig) starts(pod *corev1.Pod) {
+	r.Helper()
+	r.merge(pod, `{"metadata":{"annotations":{"`+apiserver.HoldKey+`":null}}}`)
+	apiserver.WaitFor(r, r.Client, pod, "running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+}
+
+// TestStartupBoost: a pod with a start-up boost is raised before its kubelet has seen it, and not before its
+// declared limit is recorded twice. No decision lowers it until it has been Ready for the grace, and a restore
+// returns to the declared limit.
+func TestStartupBoost(t *testing.T) {
+	for name, hold := range map[string]string{"its kubelet has not seen it": apiserver.Unseen, "its containers are created": "true"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.config.BoostGrace = time.Minute
+			l := r.live()
+			pod := r.held("web", map[string]string{kube.StartupBoostKey: "3", apiserver.HoldKey: hold})
+			r.declaredIs(l.settles(pod, v1alpha1.PhaseApplied, reasons.StartupBoost), app(500))
+			r.limitIs(pod, 1500, "before its containers start")
+			cm := &corev1.ConfigMap{}
+			r.must(r.Client.Get(t.Context(), client.ObjectKey{Namespace: r.config.Namespace, Name: restore.LedgerName(r.kubelet.Node)}, cm))
+			if e, _ := restore.ReadEntry(cm, pod.UID); !kube.SameLimits(e.Limits, []v1alpha1.ContainerLimit{app(500)}) {
+				t.Errorf("the ledger has %+v", e)
+			}
+			if audit := r.audit.String(); !strings.Contains(audit, `"purpose":"startup"`) || !strings.Contains(audit, `"reason":"StartupBoost"`) {
+				t.Errorf("audit: %s", audit)
+			}
+			r.starts(pod)
+			r.decide(pod, capped(v1alpha1.BoundByPrice), app(300))
+			for range 3 {
+				if pa := l.look(pod); pa.Status.Reason != string(reasons.StartupBoost) {
+					t.Errorf("status %+v", pa.Status)
+				}
+			}
+			r.limitIs(pod, 1500, "while it starts")
+			l.pass(r.config.BoostGrace + time.Second)
+			l.becomes(pod, "lowered", func(*v1alpha1.PodAllocation) bool { return r.limit(pod) < 1500 })
+			r.mode(r.namespace, kube.ModeRestore)
+			l.gets(pod, 500)
+		})
+	}
+}
+
+// TestStartupBoostOfANamespace: the label of a namespace boosts its pods, with the caches of a whole controller, and
+// the annotation of a pod comes first.
+func TestStartupBoostOfANamespace(t *testing.T) {
+	r := newRig(t)
+	ns := &corev1.Namespace{}
+	r.must(r.Client.Get(t.Context(), client.ObjectKey{Name: r.namespace}, ns))
+	r.merge(ns, `{"metadata":{"labels":{"`+kube.StartupBoostKey+`":"2"}}}`)
+	r.start()
+	boosted := r.held("boosted", map[string]string{apiserver.HoldKey: apiserver.Unseen})
+	off := r.held("off", map[string]string{kube.StartupBoostKey: "off"})
+	own := r.held("own", map[string]string{kube.StartupBoostKey: "4"})
+	r.reaches(boosted, 1000)
+	r.reaches(own, 2000)
+	r.allocation(off, "recorded", recorded)
+	r.limitIs(off, 500, "without a boost")
+}
+
+// TestInvalidStartupBoost: a value that cannot be read boosts nothing, is told of once, and does not keep the pod
+// from the market.
+func TestInvalidStartupBoost(t *testing.T) {
+	r := newRig(t)
+	l := r.live()
+	pod := r.held("web", map[string]string{kube.StartupBoostKey: "fast"})
+	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
+	l.look(pod)
+	if n := l.told(reasons.InvalidStartupBoost); n != 1 {
+		t.Errorf("told of %d times, want once", n)
+	}
+	r.limitIs(pod, 500, "without a valid boost")
+	r.starts(pod)
+	l.settlesAt(pod, 2000)
+}

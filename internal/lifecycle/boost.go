@@ -1,0 +1,113 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// boost gives a pod that starts at least a multiple of its declared limits. Bounds, quotas and hold-offs apply
+// as to any increase, and once it is over the market alone decides.
+func boost(s *state) verdict {
+	if s.restoring {
+		return next
+	}
+	limits, until := s.startupLimits()
+	if limits == nil {
+		return next
+	}
+	s.boosted = limits
+	s.Recheck(until)
+	for _, c := range s.pod.Containers {
+		least, decided := limits.Of(c.Name), cpu.Milli(0)
+		if s.pod.Decision != nil {
+			decided = s.pod.Decision.Limits.Of(c.Name)
+		}
+		if least > decided && s.pod.managed(c) {
+			s.Why = reasons.StartupBoost
+			if least > c.Limit {
+				s.Purpose = Startup
+			}
+		}
+	}
+	return next
+}
+
+// atLeastBoosted are the desired limits of a pod that may start: what is decided lowers none below those of its
+// start.
+func (s *state) atLeastBoosted(desired Limits) Limits {
+	if s.boosted == nil {
+		return desired
+	}
+	var limits Limits
+	for _, c := range s.pod.Containers {
+		if !s.pod.managed(c) {
+			continue
+		}
+		want := desired.Of(c.Name)
+		if want == 0 {
+			want = c.Limit
+		}
+		limits = append(limits, Limit{c.Name, max(want, s.boosted.Of(c.Name))})
+	}
+	return limits
+}
+
+// startupLimits are the least limits of a pod that starts, and until when; nil: none. Before its containers run
+// that is not known yet.
+func (s *state) startupLimits() (limits Limits, until time.Time) {
+	if s.pod.StartupBoost <= 1 || s.pod.Excluded.Reason != "" {
+		return nil, time.Time{}
+	}
+	starts, until := s.starts()
+	if !starts {
+		return nil, time.Time{}
+	}
+	for _, c := range s.pod.Containers {
+		if !s.pod.managed(c) {
+			continue
+		}
+		declared := s.pod.Declared.Of(c.Name)
+		least := cpu.FromCores(declared.Cores() * s.pod.StartupBoost).RoundDown(cpu.Quantum)
+		limits = append(limits, Limit{c.Name, max(least, declared)})
+	}
+	return limits, until
+}
+
+// starts says whether the pod starts for the first time, and until when at the latest; zero: not known yet. One
+// that was Ready before, or that had a container restart, has started.
+func (s *state) starts() (starts bool, until time.Time) {
+	p := s.pod
+	var first time.Time
+	for _, c := range p.Containers {
+		if !p.managed(c) {
+			continue
+		}
+		if c.Restarts > 0 {
+			return false, time.Time{}
+		}
+		first = Earlier(first, c.StartedAt)
+	}
+	switch {
+	case first.IsZero():
+		return !p.Ready, time.Time{}
+	case p.Ready:
+		until = Earlier(p.ReadySince.Add(s.cfg.BoostGrace), first.Add(s.cfg.BoostMax))
+	case p.UnreadySince.After(first):
+		return false, time.Time{}
+	default:
+		until = first.Add(s.cfg.BoostMax)
+	}
+	return s.now.Before(until), until
+}
+
+// started says whether a container whose limit is resized has started.
+func (p *Pod) started() bool {
+	for _, c := range p.Containers {
+		if p.managed(c) && (!c.StartedAt.IsZero() || c.Restarts > 0 || len(c.EndedAt) > 0) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,85 @@
+package lifecycle
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+)
+
+// starting is a pod with a start-up boost of 3 whose container started so long ago; 0: not yet.
+func starting(age time.Duration) Pod {
+	p := running("web", 500, 500, constraint{})
+	p.Recorded, p.Status.Declared, p.Progress, p.StartupBoost = true, app(500), actuator.Done, 3
+	p.Ready, p.UnreadySince = false, noon.Add(-age-time.Second)
+	if p.Containers[0].StartedAt = noon.Add(-age); age == 0 {
+		p.Containers[0].StartedAt, p.Containers[0].InForce = time.Time{}, 0
+	}
+	return p
+}
+
+// TestBoostEndsOnce: see the package's promises.
+func TestBoostEndsOnce(t *testing.T) {
+	cfg, ready := DefaultConfig(), func(ago time.Duration) func(*Pod) {
+		return func(p *Pod) { p.Ready, p.ReadySince, p.UnreadySince = true, noon.Add(-ago), time.Time{} }
+	}
+	for name, c := range map[string]struct {
+		age     time.Duration
+		change  func(*Pod)
+		boosted bool
+	}{
+		"its containers have not started":   {0, func(*Pod) {}, true},
+		"it is not Ready yet":               {time.Minute, func(*Pod) {}, true},
+		"it has just become Ready":          {time.Minute, ready(cfg.BoostGrace - time.Second), true},
+		"it has been Ready for its grace":   {time.Minute, ready(cfg.BoostGrace), false},
+		"it does not become Ready":          {cfg.BoostMax, func(*Pod) {}, false},
+		"it becomes Ready at the very last": {cfg.BoostMax - time.Second, ready(0), true},
+		"it was Ready before":               {time.Minute, func(p *Pod) { p.UnreadySince = noon.Add(-time.Second) }, false},
+		"a container restarted":             {time.Minute, func(p *Pod) { p.Containers[0].Restarts = 1 }, false},
+		"there is no factor":                {time.Minute, func(p *Pod) { p.StartupBoost = 0 }, false},
+		"it is not managed":                 {time.Minute, func(p *Pod) { p.Excluded.Reason = reasons.OptedOut }, false},
+		"another client has resized it": {time.Minute, func(p *Pod) {
+			p.Containers[0].Limit, p.Containers[0].InForce, p.Containers[0].PossiblyOwn = 700, 700, false
+		}, false},
+	} {
+		p := starting(c.age)
+		c.change(&p)
+		boosted, again := false, time.Time{}
+		for _, task := range Decide(cfg, Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{p}, noon) {
+			boosted = task.Move != nil && task.Purpose == Startup && task.Why == reasons.StartupBoost && task.Move.Changes[0].To == 1500
+			again = task.RecheckAt
+		}
+		if boosted != c.boosted {
+			t.Errorf("%s: boosted %v", name, boosted)
+		}
+		if boosted && c.age > 0 && (again.IsZero() || again.After(noon.Add(cfg.BoostMax))) {
+			t.Errorf("%s: looked at again at %v, not when the boost ends", name, again)
+		}
+	}
+}
+
+// TestBoostIsSaid: mode recommend says what a pod would start with.
+func TestBoostIsSaid(t *testing.T) {
+	p := starting(time.Minute)
+	p.Mode = ModeRecommend
+	task := Decide(DefaultConfig(), Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{p}, noon)[0]
+	if task.Move != nil || task.Status.Reason != reasons.Recommending || !strings.Contains(task.Status.Message, "at least app=1500m") {
+		t.Errorf("move %v, status %+v", task.Move, task.Status)
+	}
+}
+
+// TestABoostWaitsForItsRecord: no pod is raised at its start before its declared limits are recorded.
+func TestABoostWaitsForItsRecord(t *testing.T) {
+	p := starting(0)
+	p.Recorded, p.InLedger, p.Status = false, false, Status{}
+	task := Decide(DefaultConfig(), Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{p}, noon)[0]
+	if !task.Create || !task.Record.Equal(app(500)) || task.Move == nil {
+		t.Fatalf("task %+v: want the record, and a resize after it", task)
+	}
+	task.AwaitRecord(Status{Declared: app(500)}, false)
+	if task.Move != nil {
+		t.Errorf("resized to %v without a record", task.Move)
+	}
+}

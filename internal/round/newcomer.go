@@ -1,0 +1,235 @@
+package round
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/market"
+)
+
+// A newcomer is a managed pod that does not bid yet: its containers are new or, after a start of the agent,
+// the whole node is. What it demands is not known, so it counts nothing in the market, and nothing lowers
+// it. It is raised as soon as a counter shows that it is throttled: where CPU has no price or, until the
+// node has WarmUpSamples, where CPU is idle and the price from before the start leaves the pod uncapped.
+
+// eagerness is whether newcomers are raised after a round, and what that takes.
+type eagerness uint8
+
+const (
+	patient   eagerness = iota // not at all: CPU has a price, or that of the time before is not known
+	atNoPrice                  // throttling: CPU has no price
+	whileIdle                  // throttling, while CPU is idle: the demands of the node are not known yet
+)
+
+func (s *State) eagerness(cfg Config) eagerness {
+	switch {
+	case s.samples < cfg.Demand.WarmUpSamples && s.priced:
+		return whileIdle
+	case s.samples >= cfg.Demand.WarmUpSamples && s.price.inForce == 0:
+		return atNoPrice
+	}
+	return patient
+}
+
+// addNewcomers raises the newcomers of a round that are throttled, and has looks read the others.
+func (s *State) addNewcomers(cfg Config, before, now kernel.Sample, out *Output) {
+	l := &s.look
+	l.eager = s.eagerness(cfg)
+	if l.eager == patient || out.Skipped.WarmingUp == 0 {
+		return
+	}
+	bids := make([]bool, len(l.pods))
+	for i := range l.book {
+		bids[l.book[i].pod] = bids[l.book[i].pod] || l.book[i].managed
+	}
+	l.idle = idleBetween(before.Node, now.Node, cfg.LongestGap)
+	raised := s.takeIn(cfg, before, now.Pods, func(i int) bool { return !bids[i] })
+	if len(raised) == 0 {
+		return
+	}
+	out.Skipped.WarmingUp -= len(raised)
+	out.Decisions = append(out.Decisions, raised...)
+	slices.SortStableFunc(out.Decisions, func(a, b Decision) int { return cmp.Compare(a.Pod, b.Pod) })
+}
+
+// TakesIn says whether Join would do anything.
+func (s *State) TakesIn() bool { return s.look.eager != patient }
+
+// Join takes in pods that were not in the last round, with a first sample of them, so that they need not
+// wait for the next round: those that are throttled are raised, and looks read the others from now on. They
+// follow the pods of the round in their order, in Decision.Pod and Output.Watch, too. It consumes the state:
+// use the returned one. No estimate and no price changes.
+func Join(cfg Config, s State, pods []PodInput, sample kernel.Sample) (State, Output) {
+	l := &s.look
+	l.node.Released = false
+	if l.eager == patient {
+		return s, Output{Node: l.node, Watch: l.watchedPods()}
+	}
+	first := len(l.pods)
+	l.pods = append(slices.Clip(l.pods), pods...)
+	l.rates = append(slices.Clip(l.rates), sense.Compare(s.last, sample, cfg.LongestGap).Pods...)
+	earlier := make([]kernel.PodSample, first, first+len(pods)) // those of the round are not looked at again
+	raised := s.takeIn(cfg, s.last, append(earlier, sample.Pods...), func(i int) bool { return i >= first })
+	return s, Output{Node: l.node, Decisions: raised, Watch: l.watchedPods()}
+}
+
+// takeIn raises the newcomers among the pods that are throttled, and adds the others to those that looks
+// read. before is the sample of the last round, and now what is known of each pod.
+func (s *State) takeIn(cfg Config, before kernel.Sample, now []kernel.PodSample, joins func(int) bool) (raised []Decision) {
+	l := &s.look
+	l.book, l.watched = slices.Clip(l.book), slices.Clip(l.watched)
+	if len(l.watched) == 0 {
+		l.sample.Pods = nil // those of the round
+	}
+	l.decided, l.estimates = maps.Clone(l.decided), maps.Clone(s.withNewcomers().estimates)
+	var waiting []int // indices into the book
+	for i, p := range l.pods {
+		if !joins(i) {
+			continue
+		}
+		b, ok := s.newcomer(cfg, p, i, now[i])
+		if !ok {
+			continue
+		}
+		l.book = append(l.book, b)
+		ratio := firstThrottling(p.Pod, l.rates[i], now[i], before)
+		o := observed{index: len(l.book) - 1, usage: b.usage, throttled: ratio >= needThrottleRatio}
+		if l.book[o.index].latestThrottleRatio = ratio; o.throttled && s.mayRaise(cfg) {
+			if d, raises := s.raise(cfg, o); raises {
+				raised, l.decided[p.UID] = append(raised, d), true
+				continue
+			}
+		}
+		if max(b.limit, b.published) < b.bid.Ceiling && !p.IncreaseOnNeed && cfg.LookInterval > 0 {
+			waiting = append(waiting, o.index)
+		}
+	}
+	slices.SortStableFunc(waiting, func(x, y int) int {
+		return cmp.Compare(l.pods[l.book[y].pod].Published.ThrottleRatio, l.pods[l.book[x].pod].Published.ThrottleRatio)
+	})
+	l.sample.Pods = slices.Clip(l.sample.Pods)
+	count := 0
+	for _, i := range l.watched {
+		count += len(l.pods[l.book[i].pod].Containers)
+	}
+	for _, i := range waiting {
+		pod := l.book[i].pod
+		if n := len(l.pods[pod].Containers); count+n <= maxWatched {
+			l.watched, l.sample.Pods, count = append(l.watched, i), append(l.sample.Pods, now[pod]), count+n
+		}
+	}
+	return raised
+}
+
+// newcomer is the bid of a newcomer; not ok where its limit cannot be raised, or the kernel does not enforce
+// it. A new container counts with its limit: that it needs more shows before how much.
+func (s *State) newcomer(cfg Config, p PodInput, index int, now kernel.PodSample) (b bidder, ok bool) {
+	l := &s.look
+	rates := l.rates[index]
+	switch readinessOf(cfg.Demand, p.Pod, rates, s.estimates) {
+	case noRates, warmingUp, ready:
+	default:
+		return b, false
+	}
+	if p.Unmanaged || !enforced(p.Pod, rates, now) {
+		return b, false
+	}
+	price := s.price.inForce
+	was := p.Published
+	if l.eager == whileIdle && (was.At.IsZero() && price > 0 || !was.At.IsZero() && was.Bound != market.ByNothing) {
+		return b, false
+	}
+	for _, c := range p.Containers {
+		if c.Limited() && c.ID != "" && l.estimates[c.ID].Samples == 0 {
+			l.estimates[c.ID] = demand.Estimate{Mean: c.Limit.Cores(), Latest: c.Limit.Cores()}
+		}
+	}
+	b, _ = podBidders(p, rates, l.estimates, true, false)
+	b.pod, b.warmingUp = index, true
+	return b, b.bound(cfg, price) == market.ByNothing
+}
+
+// withNewcomers is the state in which newcomers have estimates, for a decision about one.
+func (s State) withNewcomers() State {
+	if s.look.estimates != nil {
+		s.estimates = s.look.estimates
+	}
+	return s
+}
+
+// enforced says whether each limited container that runs was read, and has a quota as far as that is known.
+func enforced(p demand.Pod, rates sense.PodRates, now kernel.PodSample) bool {
+	some := false
+	for j, c := range p.Containers {
+		if !c.Limited() || c.ID == "" {
+			continue
+		}
+		if v := rates.Containers[j].Validity; v != sense.Valid && v != sense.NoEarlierSample {
+			return false
+		}
+		unlimited := func(q kernel.Quota) bool { return q.Period > 0 && q.Limit == 0 }
+		if unlimited(now.Containers[j].Quota) && (now.Own.Quota.Period == 0 || unlimited(now.Own.Quota)) {
+			return false
+		}
+		some = true
+	}
+	return some
+}
+
+// firstThrottling is the highest share of periods in which a limited container was throttled: since the
+// sample before or, of a container that this one did not know, since it started. The counters of one that
+// may have started before say nothing about now.
+func firstThrottling(p demand.Pod, rates sense.PodRates, now kernel.PodSample, before kernel.Sample) (ratio float64) {
+	was := lookedAt(before, now.Pod)
+	add := func(r sense.Rate, g kernel.Group, isNew bool) {
+		switch {
+		case r.Validity == sense.Valid:
+			ratio = max(ratio, r.ThrottleRatio)
+		case r.Validity == sense.NoEarlierSample && isNew && !before.Node.At.IsZero() && g.Stat.Periods > 0:
+			ratio = max(ratio, min(1, float64(g.Stat.Throttled)/float64(g.Stat.Periods)))
+		}
+	}
+	for j, c := range p.Containers {
+		if !c.Limited() || c.ID == "" {
+			continue
+		}
+		isNew := was == nil || !slices.ContainsFunc(was.Containers, func(g kernel.Group) bool { return g.ID == c.ID })
+		add(rates.Containers[j], now.Containers[j], isNew)
+		add(rates.Own, now.Own, was == nil)
+	}
+	return ratio
+}
+
+// mayRaise says whether throttling suffices to raise a newcomer now.
+func (s *State) mayRaise(cfg Config) bool {
+	l := &s.look
+	return l.eager == atNoPrice || l.eager == whileIdle && l.idle.known &&
+		s.freeOf(l.idle.cpu).Cores() >= cfg.ReleaseIdle*l.node.Supply.Cores()
+}
+
+// idleCPU is the idle CPU of the node between two samples.
+type idleCPU struct {
+	known bool
+	cpu   cpu.Milli
+}
+
+// idleBetween is unknown where the samples are further apart than longest.
+func idleBetween(before, after kernel.NodeSample, longest time.Duration) idleCPU {
+	elapsed, idle := after.At.Sub(before.At), after.Idle.Time-before.Idle.Time
+	if before.At.IsZero() || elapsed <= 0 || elapsed > longest || !before.Idle.Known || !after.Idle.Known || idle < 0 {
+		return idleCPU{}
+	}
+	return idleCPU{true, cpu.FromUsage(idle, elapsed)}
+}
+
+// freeOf is what the reserve, the usage outside of pods and DemandSignals leave of the idle CPU.
+func (s *State) freeOf(idle cpu.Milli) cpu.Milli {
+	l := &s.look
+	return idle - max(0, l.cores-l.node.Supply-l.node.System) - keptForSignals(l.book, s.price.inForce)
+}
