@@ -65,7 +65,7 @@ func (h *Host) Read(targets []Target) Sample {
 		}
 		r.pods = append(r.pods, h.prepare(t, &p))
 	}
-	h.readAll()
+	h.readAll(blockedTick)
 	if p.scan && p.now.Sub(h.scannedAt) >= scanInterval {
 		h.scan(p.now)
 	}

@@ -15,7 +15,8 @@
 //   - MemoryIOPressureIsOptional: memory and IO pressure are opened and read only with
 //     Config.MemoryIOPressure.
 //   - LookReadsCountersAlone: a Look reads the idle time and the usage and throttling of its targets. It
-//     looks nothing up, opens no file and closes none that is read.
+//     looks nothing up and opens no file.
+//   - BlockedReadEndsALook: where the read of a pod does not end, a Look does within a tenth of a second.
 //   - RealBounds: the kernel accepts Quota.Min as a limit, and nothing below it.
 package kernel
 

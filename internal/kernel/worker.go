@@ -60,11 +60,11 @@ const (
 	maxBlocked = 16
 )
 
-// readAll reads the pods of h.batch.
-func (h *Host) readAll() {
+// readAll reads the pods of h.batch. Every tick it checks that it goes on.
+func (h *Host) readAll(tick time.Duration) {
 	h.worker.next = 0
 	go h.worker.start()
-	h.check.Reset(blockedTick)
+	h.check.Reset(tick)
 	defer h.check.Stop()
 	for last := -1; ; {
 		select {
@@ -72,12 +72,15 @@ func (h *Host) readAll() {
 			h.takeFaults()
 			return
 		case <-h.check.C:
-			h.check.Reset(blockedTick)
+			h.check.Reset(tick)
 		}
 		at, abandoned := h.worker.abandon(last, len(h.blocked) < maxBlocked)
 		if last = at; abandoned {
 			h.block(at)
 			h.worker, last = h.newWorker(at+1), -1
+			if h.batch.countersOnly { // the rest waits for the round
+				return
+			}
 			go h.worker.start()
 		}
 	}

@@ -34,6 +34,9 @@ const (
 	// stoppedShare is the share of its demand, and of its limit, below which a capped pod has stopped. The
 	// period in which it stops counts as throttled, so throttling does not show it.
 	stoppedShare = 0.5
+	// saturatingRatio is the smoothed throttle ratio from which a pod can be seen to stop. The usage of one
+	// that waits for requests, and is throttled in bursts, falls by half every few looks.
+	saturatingRatio = 0.75
 )
 
 // lookState is what a look needs of the last round, and what it remembers.
@@ -164,7 +167,7 @@ func (l *lookState) observe(cfg Config, price market.Price, rates []sense.PodRat
 		if !valid {
 			continue
 		}
-		o.stopped = b.bound(cfg, price) != market.ByNothing &&
+		o.stopped = b.bound(cfg, price) != market.ByNothing && b.throttleRatio >= saturatingRatio &&
 			o.usage.Cores() <= stoppedShare*min(b.limit, b.bid.Demand).Cores()
 		seen = append(seen, o)
 	}
@@ -210,7 +213,7 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 		switch {
 		case o.stopped:
 			left += l.book[o.index].limit - o.usage
-		case o.throttled:
+		case o.throttled && l.book[o.index].throttleRatio < saturatingRatio:
 			waiting = true
 		}
 	}
