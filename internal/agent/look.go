@@ -7,8 +7,9 @@ import (
 	"github.com/mbcas/mbcas/internal/round"
 )
 
-// leastLookTime is the time before a round in which no look is worth its cost.
-const leastLookTime = 50 * time.Millisecond
+// leastLookTime is the time before a round in which there is no look. A look takes less than that even
+// where a cgroup blocks its reader, so no round waits for one.
+const leastLookTime = 110 * time.Millisecond
 
 // untilNext is the time until the next look or, if that comes first, the next round.
 func (l *roundLoop) untilNext(round time.Time) time.Duration {

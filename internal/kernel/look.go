@@ -12,7 +12,7 @@ const lookTick = 50 * time.Millisecond
 // Look samples the idle time of the CPUs, and the usage and the throttling of the targets, between two
 // Reads. It reads only what the last Read has found: a cgroup that is gone, or that a Read has not found
 // yet, has Found false. Totals but the idle time are unknown, and quotas and pressure are zero. Where the
-// read of a pod does not end, the Look does within a tenth of a second, and leaves the rest unread.
+// read of a pod does not end, the Look does within a tenth of a second, and the rest is Blocked, too.
 func (h *Host) Look(targets []Target) Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -78,7 +78,8 @@ func (h *Host) readAll(tick time.Duration) {
 		if last = at; abandoned {
 			h.block(at)
 			h.worker, last = h.newWorker(at+1), -1
-			if h.batch.countersOnly { // the rest waits for the round
+			if h.batch.countersOnly { // the rest waits for the Read
+				h.leaveRest(at + 1)
 				return
 			}
 			go h.worker.start()
@@ -162,6 +163,13 @@ func (h *Host) block(at int) {
 		if r.pods[i] == p {
 			r.pods[i], r.out[i].Blocked = nil, true
 		}
+	}
+}
+
+// leaveRest marks what a Look has not read.
+func (h *Host) leaveRest(from int) {
+	for i := from; i < len(h.batch.out); i++ {
+		h.batch.out[i].Blocked = true
 	}
 }
 

@@ -34,9 +34,9 @@ const (
 	// stoppedShare is the share of its demand, and of its limit, below which a capped pod has stopped. The
 	// period in which it stops counts as throttled, so throttling does not show it.
 	stoppedShare = 0.5
-	// saturatingRatio is the smoothed throttle ratio from which a pod can be seen to stop. The usage of one
-	// that waits for requests, and is throttled in bursts, falls by half every few looks.
-	saturatingRatio = 0.75
+	// saturatedLooks is how many looks in a row have to see a pod throttled before it can be seen to stop.
+	// The usage of one that waits for requests falls by half every few looks.
+	saturatedLooks = 3
 )
 
 // lookState is what a look needs of the last round, and what it remembers.
@@ -48,15 +48,31 @@ type lookState struct {
 	book    []bidder
 	watched []int           // indices into the book
 	sample  kernel.Sample   // of the look before, or of the round
-	decided map[string]bool // pods that the round or a look since has decided anew, by UID
+	decided map[string]bool // pods that the round or a look since has raised, by UID
+	busy    map[string]busy // watched pods, by UID
+}
+
+// busy is what the looks at a capped pod have seen.
+type busy struct {
+	looks, before int  // in a row that saw it throttled, and how many these were at the look before
+	stopped       bool // since then it uses little
+}
+
+// next takes in a look. A pod may stop within the time of a look that sees it throttled yet.
+func (b busy) next(throttled, little bool) busy {
+	n := busy{before: b.looks, stopped: little && (b.stopped || max(b.looks, b.before) >= saturatedLooks)}
+	if throttled && !n.stopped {
+		n.looks = b.looks + 1
+	}
+	return n
 }
 
 // newLookState is what looks need of a round.
 func newLookState(cfg Config, s State, in Input, rates []sense.PodRates, out Output, book []bidder) lookState {
 	l := lookState{pods: in.Pods, rates: rates, node: out.Node, cores: in.Node.Capacity, book: book, sample: in.Sample}
 	l.decided = map[string]bool{}
-	for _, d := range out.Decisions {
-		l.decided[d.UID] = d.Publish // no look decides before what the round publishes is in force
+	for _, d := range out.Decisions { // a decrease that the round publishes is less than what a look compares with
+		l.decided[d.UID] = d.Publish && d.Limit > limitOf(in.Pods[d.Pod])
 	}
 	if cfg.LookInterval == 0 || s.samples < cfg.Demand.WarmUpSamples {
 		return l
@@ -88,16 +104,40 @@ func newLookState(cfg Config, s State, in Input, rates []sense.PodRates, out Out
 	}
 	watch(near, maxWatched, watch(capped, most, 0))
 	l.sample.Pods = make([]kernel.PodSample, len(l.watched))
+	l.busy = make(map[string]busy, len(l.watched))
 	for i, j := range l.watched {
 		l.sample.Pods[i] = in.Sample.Pods[book[j].pod]
+		if was, known := s.look.busy[in.Pods[book[j].pod].UID]; known {
+			l.busy[in.Pods[book[j].pod].UID] = was
+		}
 	}
 	return l
 }
 
 // couldNeedMore says whether an uncapped pod may be throttled before the next round, and could be raised.
+// One that is below its declared limit was capped a while ago: it has little room for a burst.
 func (b *bidder) couldNeedMore(p PodInput) bool {
 	return max(b.limit, b.published) < b.bid.Ceiling && !p.IncreaseOnNeed &&
-		(b.warmingUp || b.throttleRatio > 0 || b.fullness() >= nearLimit)
+		(b.warmingUp || b.throttleRatio > 0 || b.fullness() >= nearLimit || b.limit < declaredOf(p))
+}
+
+// limitOf and declaredOf are the limit of a pod and its declared one, of its limited containers.
+func limitOf(p PodInput) (sum cpu.Milli) {
+	for _, c := range p.Containers {
+		if c.Limited() {
+			sum += c.Limit
+		}
+	}
+	return sum
+}
+
+func declaredOf(p PodInput) (sum cpu.Milli) {
+	for _, c := range p.Containers {
+		if c.Limited() {
+			sum += c.Declared
+		}
+	}
+	return sum
 }
 
 // fullness is the demand of the last tick as a share of the limit.
@@ -116,7 +156,7 @@ func (l *lookState) watchedPods() []int {
 type observed struct {
 	index     int // into the book
 	usage     cpu.Milli
-	throttled bool
+	throttled float64 // the highest ratio among its containers
 	stopped   bool
 }
 
@@ -130,7 +170,7 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 		return s, Output{Node: s.look.node}
 	}
 	s.look.sample = sample
-	seen := s.look.observe(cfg, s.price.inForce, sense.Compare(before, sample, longestLook).Pods)
+	seen := s.look.observe(cfg, s.price.inForce, sample, sense.Compare(before, sample, longestLook).Pods)
 	if idle := sample.Node.Idle.Time - before.Node.Idle.Time; elapsed <= longestLook &&
 		sample.Node.Idle.Known && before.Node.Idle.Known && idle >= 0 {
 		s = s.release(cfg, seen, cpu.FromUsage(idle, elapsed), sample)
@@ -151,8 +191,9 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 }
 
 // observe is what the rates of a look show. A pod with a container that has none is left out.
-func (l *lookState) observe(cfg Config, price market.Price, rates []sense.PodRates) []observed {
+func (l *lookState) observe(cfg Config, price market.Price, sample kernel.Sample, rates []sense.PodRates) []observed {
 	seen := make([]observed, 0, len(l.watched))
+	after := make(map[string]busy, len(l.watched))
 	for i, j := range l.watched {
 		b, o, valid := &l.book[j], observed{index: j}, i < len(rates)
 		for k, c := range l.pods[b.pod].Containers {
@@ -160,17 +201,22 @@ func (l *lookState) observe(cfg Config, price market.Price, rates []sense.PodRat
 				continue
 			}
 			r := rates[i].Containers[k]
-			valid = r.Validity == sense.Valid
+			// The usage of a cgroup that was removed has ended.
+			valid = r.Validity == sense.Valid || r.Validity == sense.Missing && !sample.Pods[i].Blocked
 			o.usage += r.Usage
-			o.throttled = o.throttled || withPodQuota(r, rates[i].Own, c).ThrottleRatio > 0
+			o.throttled = max(o.throttled, withPodQuota(r, rates[i].Own, c).ThrottleRatio)
 		}
 		if !valid {
 			continue
 		}
-		o.stopped = b.bound(cfg, price) != market.ByNothing && b.throttleRatio >= saturatingRatio &&
-			o.usage.Cores() <= stoppedShare*min(b.limit, b.bid.Demand).Cores()
+		if b.bound(cfg, price) != market.ByNothing {
+			uid := l.pods[b.pod].UID
+			now := l.busy[uid].next(o.throttled > 0, o.usage.Cores() <= stoppedShare*min(b.limit, b.bid.Demand).Cores())
+			after[uid], o.stopped = now, now.stopped
+		}
 		seen = append(seen, o)
 	}
+	l.busy = after
 	return seen
 }
 
@@ -178,10 +224,11 @@ func (l *lookState) observe(cfg Config, price market.Price, rates []sense.PodRat
 func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	b := s.look.book[o.index]
 	pod := s.look.pods[b.pod]
-	if !o.throttled || o.stopped || s.look.decided[pod.UID] {
+	if o.throttled == 0 || o.stopped || s.look.decided[pod.UID] {
 		return d, false
 	}
 	b.throttleRatio, b.usage = max(b.throttleRatio, needThrottleRatio), o.usage
+	b.latestThrottleRatio = max(b.latestThrottleRatio, o.throttled) // the controller raises throttled pods first
 	d = decideOne(cfg, *s, pod, s.look.rates[b.pod], b)
 	if d.Limit <= b.limit || !differs(d.Limit, max(b.limit, b.published), cfg.PublishBand) {
 		return d, false
@@ -213,7 +260,7 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 		switch {
 		case o.stopped:
 			left += l.book[o.index].limit - o.usage
-		case o.throttled && l.book[o.index].throttleRatio < saturatingRatio:
+		case o.throttled > 0:
 			waiting = true
 		}
 	}
@@ -329,9 +376,11 @@ const (
 	wrongReleasePrice = 0.85
 )
 
-// judge says in each round whether the last release was wrong: the price was needed again within FallDelay.
+// judge says in each round whether the last release was wrong: the price was needed again before rounds
+// alone would have lowered it and raised limits, which takes them FallDelay and about as long for the
+// estimates to fall.
 func (r releases) judge(cfg Config, price market.Price, now time.Time) releases {
-	if r.from > 0 && now.Sub(r.at) > cfg.FallDelay {
+	if r.from > 0 && now.Sub(r.at) > 2*cfg.FallDelay {
 		r.from = 0
 	}
 	if r.from > 0 && float64(price) >= wrongReleasePrice*float64(r.from) {
