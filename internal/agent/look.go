@@ -31,6 +31,9 @@ func (l *roundLoop) watchPods(s *snapshot, watch []int) {
 // look raises pods between two rounds. A panic costs the looks until the next round: a look replaces what
 // its state holds, so the state of the round is whole.
 func (l *roundLoop) look(now time.Time) {
+	if len(l.watch) == 0 {
+		return
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			l.watch = nil
