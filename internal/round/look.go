@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
@@ -115,26 +116,16 @@ func newLookState(cfg Config, s State, in Input, rates []sense.PodRates, out Out
 }
 
 // couldNeedMore says whether an uncapped pod may be throttled before the next round, and could be raised.
-// One that is below its declared limit was capped a while ago: it has little room for a burst.
 func (b *bidder) couldNeedMore(p PodInput) bool {
 	return max(b.limit, b.published) < b.bid.Ceiling && !p.IncreaseOnNeed &&
-		(b.warmingUp || b.throttleRatio > 0 || b.fullness() >= nearLimit || b.limit < declaredOf(p))
+		(b.warmingUp || b.throttleRatio > 0 || b.fullness() >= nearLimit)
 }
 
-// limitOf and declaredOf are the limit of a pod and its declared one, of its limited containers.
+// limitOf is the limit of a pod, that is of its limited containers.
 func limitOf(p PodInput) (sum cpu.Milli) {
 	for _, c := range p.Containers {
 		if c.Limited() {
 			sum += c.Limit
-		}
-	}
-	return sum
-}
-
-func declaredOf(p PodInput) (sum cpu.Milli) {
-	for _, c := range p.Containers {
-		if c.Limited() {
-			sum += c.Declared
 		}
 	}
 	return sum
@@ -224,8 +215,8 @@ func (l *lookState) observe(cfg Config, price market.Price, sample kernel.Sample
 func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	b := s.look.book[o.index]
 	pod := s.look.pods[b.pod]
-	if o.throttled == 0 || o.stopped || s.look.decided[pod.UID] {
-		return d, false
+	if o.throttled == 0 || o.stopped || s.look.decided[pod.UID] || s.releases.stopped[pod.UID] > 0 {
+		return d, false // one that stopped a moment ago and goes on may get nothing by it
 	}
 	b.throttleRatio, b.usage = max(b.throttleRatio, needThrottleRatio), o.usage
 	b.latestThrottleRatio = max(b.latestThrottleRatio, o.throttled) // the controller raises throttled pods first
@@ -279,7 +270,19 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 	if !lowered {
 		return s
 	}
-	s.releases.at, s.releases.from = sample.Node.At, s.price.inForce
+	r := releases{at: sample.Node.At, price: s.price, stopped: map[string]cpu.Milli{}, demand: map[string]demand.Estimate{}}
+	r.wait, r.until, r.wrong = s.releases.wait, s.releases.until, s.releases.wrong
+	for _, o := range seen {
+		if b := &l.book[o.index]; o.stopped {
+			r.stopped[l.pods[b.pod].UID] = min(b.limit, b.bid.Demand)
+			for _, c := range l.pods[b.pod].Containers {
+				if est, ok := s.estimates[c.ID]; ok {
+					r.demand[c.ID] = est
+				}
+			}
+		}
+	}
+	s.releases = r
 	s = s.forgetStopped(seen, sample)
 	s.price, l.book, l.node = price, book, node
 	return s
@@ -325,6 +328,7 @@ func (s *State) forget(pod int, share float64, sample kernel.Sample, at int) {
 	for _, c := range s.look.pods[pod].Containers {
 		if est, ok := s.estimates[c.ID]; ok && c.Limited() {
 			est.Mean *= share
+			est.ThrottleRatio = 0 // else the next round raises it
 			s.estimates[c.ID] = est
 		}
 	}
@@ -359,39 +363,76 @@ func lookedAt(sample kernel.Sample, pod string) *kernel.PodSample {
 
 // releases are what rounds remember of the releases by looks.
 type releases struct {
-	at    time.Time    // of the last
-	from  market.Price // from which it lowered the price; 0: it has been judged
-	wait  time.Duration
-	until time.Time // no release before
-	wrong time.Time // when the last one proved wrong, or its wait was last halved
+	at      time.Time                  // of the last
+	price   price                      // that it lowered
+	demand  map[string]demand.Estimate // of the containers of these pods before it
+	stopped map[string]cpu.Milli       // pods that it took to have stopped, by UID, with what they could use; empty: judged
+	wait    time.Duration
+	until   time.Time // no release before
+	wrong   time.Time // when the last one proved wrong, or its wait was last halved
 }
 
 const (
+	// wrongWithin is the time after a release within which it proves wrong if a pod goes on that had stopped.
+	// After a longer stop rounds alone would have released the price, too.
+	wrongWithin = 2500 * time.Millisecond
 	// leastReleaseWait and longestReleaseWait bound the wait after a wrong release. It doubles with each,
 	// so that pods that stop and go on get at most 16 of them an hour.
 	leastReleaseWait, longestReleaseWait = 10 * time.Second, 5 * time.Minute
 	// releaseCalm is the time without a wrong release after which the wait halves.
 	releaseCalm = 10 * time.Minute
-	// wrongReleasePrice is the share of the price before the release from which it proves wrong.
-	wrongReleasePrice = 0.85
 )
 
-// judge says in each round whether the last release was wrong: the price was needed again before rounds
-// alone would have lowered it and raised limits, which takes them FallDelay and about as long for the
-// estimates to fall.
-func (r releases) judge(cfg Config, price market.Price, now time.Time) releases {
-	if r.from > 0 && now.Sub(r.at) > 2*cfg.FallDelay {
-		r.from = 0
-	}
-	if r.from > 0 && float64(price) >= wrongReleasePrice*float64(r.from) {
-		r.from, r.wrong = 0, now
+// judgeRelease undoes the last release where a round finds that it was wrong: a price that rose again by
+// itself could stay lower by the price band, and a pod whose demand has been forgotten would be uncapped.
+func (s State) judgeRelease(pods []PodInput, rates []sense.PodRates, now time.Time) State {
+	r := &s.releases
+	switch {
+	case r.isWrong(pods, rates, now):
+		if s.price.inForce < r.price.inForce {
+			s.price = r.price
+		}
+		for id, before := range r.demand {
+			if est, ok := s.estimates[id]; ok {
+				est.Mean, est.ThrottleRatio = max(est.Mean, before.Mean), max(est.ThrottleRatio, before.ThrottleRatio)
+				s.estimates[id] = est
+			}
+		}
+		r.stopped, r.wrong = nil, now
 		r.wait = min(max(2*r.wait, leastReleaseWait), longestReleaseWait)
 		r.until = now.Add(r.wait)
+	case now.Sub(r.at) > wrongWithin+longestLook:
+		r.stopped = nil
 	}
 	if r.wait > 0 && now.Sub(r.wrong) >= releaseCalm {
 		if r.wait, r.wrong = r.wait/2, now; r.wait < leastReleaseWait {
 			r.wait = 0
 		}
 	}
-	return r
+	return s
+}
+
+// isWrong says whether a pod has gone on that the last release took to have stopped.
+func (r *releases) isWrong(pods []PodInput, rates []sense.PodRates, now time.Time) bool {
+	for i, p := range pods {
+		if before := r.stopped[p.UID]; before > 0 {
+			if at, on := wentOn(p, rates[i], before, now); on && at.Sub(r.at) < wrongWithin {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// wentOn is when a pod went on that had stopped: by its usage in the last tick, of which it took a part.
+func wentOn(p PodInput, rates sense.PodRates, before cpu.Milli, now time.Time) (at time.Time, on bool) {
+	var usage cpu.Milli
+	var elapsed time.Duration
+	for j, c := range p.Containers {
+		if r := rates.Containers[j]; c.Limited() && r.Validity == sense.Valid {
+			usage, elapsed = usage+r.Usage, max(elapsed, r.Elapsed)
+		}
+	}
+	part := min(1, usage.Cores()/before.Cores())
+	return now.Add(-time.Duration(part * float64(elapsed))), part > stoppedShare
 }

@@ -133,6 +133,13 @@ func (w *world) round() (out Output) {
 
 // look is a look at the pods that the last round watches.
 func (w *world) look() (out Output) {
+	w.state, out = Look(w.cfg, w.state, w.lookSample())
+	w.apply(out)
+	return out
+}
+
+// lookSample is what a look reads.
+func (w *world) lookSample() kernel.Sample {
 	all := w.input().Sample
 	s := kernel.Sample{Node: kernel.NodeSample{At: w.now, Idle: all.Node.Idle}}
 	for _, name := range w.watch {
@@ -142,9 +149,7 @@ func (w *world) look() (out Output) {
 			}
 		}
 	}
-	w.state, out = Look(w.cfg, w.state, s)
-	w.apply(out)
-	return out
+	return s
 }
 
 // lookAndRun advances by the interval with looks, and returns their outputs and that of the round.
