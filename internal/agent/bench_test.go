@@ -29,11 +29,25 @@ import (
 func BenchmarkRound110Pods2Containers(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
 	v := fullNode()
-	turn := turns(b, v, kernel.Config{Root: realCgroups(b, v.Targets)})
+	turn, _ := turns(b, v, kernel.Config{Root: realCgroups(b, v.Targets)})
 	b.ReportAllocs()
 	before := cpuTime(b)
 	for b.Loop() {
 		turn()
+	}
+	b.ReportMetric(float64(cpuTime(b)-before)/float64(time.Millisecond)/float64(b.N), "cpu-ms/op")
+}
+
+// BenchmarkLook is one look on the same node, at as many containers as a look reads at most. There are up to
+// four of them in a second.
+func BenchmarkLook(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
+	v := fullNode()
+	_, look := turns(b, v, kernel.Config{Root: realCgroups(b, v.Targets)})
+	b.ReportAllocs()
+	before := cpuTime(b)
+	for b.Loop() {
+		look()
 	}
 	b.ReportMetric(float64(cpuTime(b)-before)/float64(time.Millisecond)/float64(b.N), "cpu-ms/op")
 }
@@ -45,7 +59,8 @@ func BenchmarkStallSignals(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
 	v := fullNode()
 	root := realCgroups(b, v.Targets)
-	without, with := turns(b, v, kernel.Config{Root: root}), turns(b, v, kernel.Config{Root: root, MemoryIOPressure: true})
+	without, _ := turns(b, v, kernel.Config{Root: root})
+	with, _ := turns(b, v, kernel.Config{Root: root, MemoryIOPressure: true})
 	var off, on time.Duration
 	for b.Loop() {
 		start := cpuTime(b)
@@ -82,7 +97,7 @@ func fullNode() *snapshot {
 }
 
 // turns is a round loop past its warm-up on real cgroups.
-func turns(b *testing.B, v *snapshot, cfg kernel.Config) (turn func()) {
+func turns(b *testing.B, v *snapshot, cfg kernel.Config) (turn, look func()) {
 	b.Helper()
 	cfg.Log = slog.New(slog.DiscardHandler)
 	host, err := kernel.Open(cfg)
@@ -113,18 +128,32 @@ func turns(b *testing.B, v *snapshot, cfg kernel.Config) (turn func()) {
 	if read := last.Output.Decisions[0].Stalls != nil; read != cfg.MemoryIOPressure {
 		b.Fatalf("stalls are read: %v, want %v", read, cfg.MemoryIOPressure)
 	}
-	return turn
+	containers := 0
+	for _, t := range p.watch {
+		containers += len(t.Containers)
+	}
+	if containers != 32 {
+		b.Fatalf("a look reads %d containers, want 32", containers)
+	}
+	return turn, func() { p.look(now) }
 }
 
 // busyHost reads the real counters and adds CPU use that no process has to burn: a second for each
-// read.
+// Read or Look.
 type busyHost struct {
 	*kernel.Host
 	reads int
 }
 
 func (h *busyHost) Read(targets []kernel.Target) kernel.Sample {
-	s := h.Host.Read(targets)
+	return h.busy(h.Host.Read(targets))
+}
+
+func (h *busyHost) Look(targets []kernel.Target) kernel.Sample {
+	return h.busy(h.Host.Look(targets))
+}
+
+func (h *busyHost) busy(s kernel.Sample) kernel.Sample {
 	h.reads++
 	at := s.Node.At.Add(time.Duration(h.reads) * time.Second)
 	s.Node.At = at
