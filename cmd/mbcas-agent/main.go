@@ -79,6 +79,8 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 	f := flag.NewFlagSet("mbcas-agent", flag.ContinueOnError)
 	profile := f.String("profile", string(agent.Default), "settings to start from: default or conservative")
 	interval := f.Duration("interval", c.Interval, "time from one round to the next, 100ms to 10s")
+	look := f.Duration("look-interval", c.Round.LookInterval, "time from one look to the next, 100ms to below 1s: between "+
+		"two rounds, looks at a few containers raise limits sooner; 0: none")
 	reserve := f.Float64("reserve", c.Round.Reserve, "share of the node's allocatable CPU that the market does not "+
 		"sell, 0 to below 1: more means less waiting, less means more throughput")
 	credits := f.Float64("credits", c.Round.Credits.MaxFactor, "highest factor on the budget of a pod that used less than "+
@@ -107,6 +109,8 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 		switch given.Name {
 		case "interval":
 			c.Interval = *interval
+		case "look-interval":
+			c.Round.LookInterval = *look
 		case "reserve":
 			c.Round.Reserve = *reserve
 		case "credits":

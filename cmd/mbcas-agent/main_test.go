@@ -38,6 +38,12 @@ func TestParse(t *testing.T) {
 		"profile and interval": {args: []string{"--interval=2s", "--profile=conservative"}, env: pod, check: func(s settings) bool {
 			return s.agent.Interval == 2*time.Second && s.agent.Round.PublishInterval == 30*time.Second
 		}},
+		"looks": {env: pod, check: func(s settings) bool { return s.agent.Round.LookInterval == 200*time.Millisecond }},
+		"no looks in the conservative profile": {args: []string{"--profile=conservative"}, env: pod, check: func(s settings) bool {
+			return s.agent.Round.LookInterval == 0
+		}},
+		"no looks":       {args: []string{"--look-interval=0"}, env: pod, check: func(s settings) bool { return s.agent.Round.LookInterval == 0 }},
+		"bad look":       {args: []string{"--look-interval=10ms"}, env: pod, bad: "LookInterval"},
 		"no node":        {bad: "no node"},
 		"bad profile":    {args: []string{"--profile=bold"}, env: pod, bad: "bold"},
 		"bad interval":   {args: []string{"--interval=1h"}, env: pod, bad: "want 100ms to 10s"},

@@ -11,8 +11,9 @@ import (
 	"github.com/mbcas/mbcas/internal/round"
 )
 
-// leastLookTime is the time before a round in which no look is worth its cost.
-const leastLookTime = 50 * time.Millisecond
+// leastLookTime is the time before a round in which there is no look. A look takes less than that even
+// where a cgroup blocks its reader, so no round waits for one.
+const leastLookTime = 110 * time.Millisecond
 
 // untilNext is the time until the next look, the next join or, if that comes first, the next round.
 func (l *roundLoop) untilNext(round time.Time) time.Duration {
@@ -36,6 +37,9 @@ func (l *roundLoop) watchPods(s *snapshot, watch []int) {
 
 // look raises pods between two rounds.
 func (l *roundLoop) look(now time.Time) {
+	if len(l.watch) == 0 {
+		return
+	}
 	defer l.recoverLook()
 	state, out := round.Look(l.cfg, l.state, l.host.Look(l.watch))
 	l.state = state

@@ -95,7 +95,7 @@ func newLoop(do func(read int)) (*roundLoop, *fakeSampler) {
 		interval: time.Second, cfg: round.DefaultConfig(), log: slog.New(slog.DiscardHandler),
 		open:     func(context.Context) (Sampler, error) { return host, nil },
 		snapshot: func() *snapshot { return &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}} },
-		publish:  func(*roundResult) {}, before: func() (market.Price, bool) { return 0, false }, health: newHealth(time.Second, now), metrics: newMetrics(),
+		publish:  func(*roundResult) {}, raise: func(*roundResult) {}, before: func() (market.Price, bool) { return 0, false }, health: newHealth(time.Second, now), metrics: newMetrics(),
 	}, host
 }
 

@@ -68,7 +68,10 @@ func TestRead(t *testing.T) {
 	for i, version := range []kernel.Version{kernel.V1, kernel.V2, kernel.Hybrid, kernel.V1, kernel.V2, kernel.Hybrid} {
 		stalls := i >= 3
 		t.Run(fmt.Sprintf("%s, stalls %v", version, stalls), func(t *testing.T) {
-			n := newNode(t, cgroups.Shape{Version: version}, func(n *node) { n.cfg.MemoryIOPressure = stalls })
+			n := newNode(t, cgroups.Shape{Version: version}, func(n *node) {
+				n.cfg.MemoryIOPressure = stalls
+				n.must(n.UpdateNode(func(s *kernel.NodeSample) { s.Idle = kernel.KnownTotal(time.Second) }))
+			})
 			n.must(n.AddPod(cgroups.Burstable, uid(1), id(1), id(2)))
 			want := kernel.Group{
 				ID: id(2), Found: true,
@@ -90,7 +93,7 @@ func TestRead(t *testing.T) {
 			n.must(n.Update(uid(1), id(2), func(g *kernel.Group) { *g = want }))
 			n.must(n.UpdateNode(func(s *kernel.NodeSample) {
 				s.Usage, s.Kubepods = kernel.KnownTotal(90*time.Second), kernel.KnownTotal(60*time.Second)
-				s.Pressure.Some = time.Second
+				s.Pressure.Some, s.Idle = time.Second, kernel.KnownTotal(7890*time.Millisecond)
 			}))
 
 			got := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1), "", id(2)}},
@@ -104,6 +107,7 @@ func TestRead(t *testing.T) {
 					Usage:    kernel.KnownTotal(90 * time.Second),
 					Kubepods: kernel.KnownTotal(60 * time.Second),
 					Pressure: kernel.Pressure{Known: true, Some: time.Second},
+					Idle:     kernel.KnownTotal(7890 * time.Millisecond),
 				},
 				Pods: []kernel.PodSample{
 					{

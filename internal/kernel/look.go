@@ -2,9 +2,17 @@
 
 package kernel
 
+import "time"
+
+// lookTick is how often it is checked that a Look goes on. The round that follows must not wait for a
+// cgroup that blocks its reader. To leave one alone too soon costs little: when its read has ended, the
+// next Read opens its files again.
+const lookTick = 50 * time.Millisecond
+
 // Look samples the idle time of the CPUs, and the usage and the throttling of the targets, between two
 // Reads. It reads only what the last Read has found: a cgroup that is gone, or that a Read has not found
-// yet, has Found false. Totals but the idle time are unknown, and quotas and pressure are zero.
+// yet, has Found false. Totals but the idle time are unknown, and quotas and pressure are zero. Where the
+// read of a pod does not end, the Look does within a tenth of a second, and the rest is Blocked, too.
 func (h *Host) Look(targets []Target) Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -21,7 +29,7 @@ func (h *Host) Look(targets []Target) Sample {
 		out.Pods[i].Blocked = h.blocked[t.Pod] != nil
 		r.pods = append(r.pods, h.pods[t.Pod]) // a blocked one is not among them
 	}
-	h.readAll()
+	h.readAll(lookTick)
 	return out
 }
 
@@ -39,6 +47,6 @@ func (h *Host) Find(targets []Target) Sample {
 	h.listed = false
 	p := pass{now: out.Node.At, hinted: true} // the hint itself is left to the next Read
 	h.prepareAll(targets, &p, out, h.newStalls(n))
-	h.readAll()
+	h.readAll(lookTick)
 	return out
 }

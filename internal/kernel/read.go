@@ -58,7 +58,7 @@ func (h *Host) Read(targets []Target) Sample {
 
 	p := h.newPass()
 	h.prepareAll(targets, &p, out, h.newStalls(n))
-	h.readAll()
+	h.readAll(blockedTick)
 	if p.scan && p.now.Sub(h.scannedAt) >= scanInterval {
 		h.scan(p.now)
 	}

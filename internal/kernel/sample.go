@@ -19,7 +19,8 @@
 //   - PressureRests: while CPUs are idle, the pressure of a container is read at RestInterval alone.
 //   - ReadsPerRound: how many files a Read reads, on a quiet node and on a full one.
 //   - LookReadsCountersAlone: a Look reads the idle time and the usage and throttling of its targets. It
-//     looks nothing up, opens no file and closes none that is read.
+//     looks nothing up and opens no file.
+//   - BlockedReadEndsALook: where the read of a pod does not end, a Look does within a tenth of a second.
 //   - FindOpensNewPods: a Find opens and reads the cgroups of its targets alone, and a Look reads them from
 //     then on, until a Read does not have them among its targets.
 //   - RealBounds: the kernel accepts Quota.Min as a limit, and nothing below it.

@@ -63,11 +63,11 @@ const (
 	maxBlocked = 16
 )
 
-// readAll reads the pods of h.batch.
-func (h *Host) readAll() {
+// readAll reads the pods of h.batch. Every tick it checks that it goes on.
+func (h *Host) readAll(tick time.Duration) {
 	h.worker.next = 0
 	go h.worker.start()
-	h.check.Reset(blockedTick)
+	h.check.Reset(tick)
 	defer h.check.Stop()
 	for last := -1; ; {
 		select {
@@ -75,12 +75,16 @@ func (h *Host) readAll() {
 			h.takeFaults()
 			return
 		case <-h.check.C:
-			h.check.Reset(blockedTick)
+			h.check.Reset(tick)
 		}
 		at, abandoned := h.worker.abandon(last, len(h.blocked) < maxBlocked)
 		if last = at; abandoned {
 			h.block(at)
 			h.worker, last = h.newWorker(at+1), -1
+			if h.batch.countersOnly { // the rest waits for the Read
+				h.leaveRest(at + 1)
+				return
+			}
 			go h.worker.start()
 		}
 	}
@@ -162,6 +166,13 @@ func (h *Host) block(at int) {
 		if r.pods[i] == p {
 			r.pods[i], r.out[i].Blocked = nil, true
 		}
+	}
+}
+
+// leaveRest marks what a Look has not read.
+func (h *Host) leaveRest(from int) {
+	for i := from; i < len(h.batch.out); i++ {
+		h.batch.out[i].Blocked = true
 	}
 }
 

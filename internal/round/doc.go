@@ -63,5 +63,18 @@
 //   - SignalDemandIsKeptFree: demand that a DemandSignal adds is kept free, up to the pod's share,
 //     and other pods pay for it; no signal makes a pod count with less than its demand.
 //   - SignalsCapNoPod: a pod's own limit does not depend on its DemandSignal.
+//   - LooksOnlyRaise: no look lowers a limit, or decides about a pod that it does not read.
+//   - LooksRaiseAsTheNextRound: an uncapped pod that is throttled gets from a look the limit that the next
+//     round would give it.
+//   - LooksSayThrottled: the decision of a look says how much the pod is throttled.
+//   - StoppedPodFreesItsCPU: when a capped pod stops, the next looks raise throttled ones, and it keeps its
+//     limit.
+//   - VanishedPodFreesItsCPU: so they do where its cgroup is gone.
+//   - LullsAreNotReleases: pauses of uncapped pods lower no price in a look.
+//   - DecreaseIsNoObstacle: a look raises a pod that the round before it lowers.
+//   - NothingToRaiseNothingRead: looks read nothing where no limit could be raised, and at most 32 containers.
+//   - LooksChangeNoEstimate: looks change the estimates of pods that have stopped, and no others.
+//   - WrongReleasesAreBounded: a pod that stops briefly in turn gets itself and another one at most 16
+//     increases an hour out of looks, and no more CPU than their share.
 //   - UnmanagedPodsCount: unmanaged pods count with their usage, and get no decision.
 package round

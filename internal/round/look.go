@@ -3,7 +3,6 @@ package round
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -35,6 +34,9 @@ const (
 	// stoppedShare is the share of its demand, and of its limit, below which a capped pod has stopped. The
 	// period in which it stops counts as throttled, so throttling does not show it.
 	stoppedShare = 0.5
+	// saturatedLooks is how many looks in a row have to see a pod throttled before it can be seen to stop.
+	// The usage of one that waits for requests falls by half every few looks.
+	saturatedLooks = 3
 )
 
 // lookState is what a look needs of the last round, and what it remembers.
@@ -44,21 +46,37 @@ type lookState struct {
 	node    NodeDecision
 	cores   cpu.Milli // capacity
 	book    []bidder
-	watched []int           // indices into the book
-	sample  kernel.Sample   // of the look before, or of the round
-	decided map[string]bool // pods that the round or a look since has decided anew, by UID
+	watched []int         // indices into the book
+	sample  kernel.Sample // of the look before, or of the round
 
 	eager     eagerness
 	idle      idleCPU                    // of the last tick or look
 	estimates map[string]demand.Estimate // with those of newcomers; nil: there are none
+	decided   map[string]bool            // pods that the round or a look since has raised, by UID
+	busy      map[string]busy            // watched pods, by UID
+}
+
+// busy is what the looks at a capped pod have seen.
+type busy struct {
+	looks, before int  // in a row that saw it throttled, and how many these were at the look before
+	stopped       bool // since then it uses little
+}
+
+// next takes in a look. A pod may stop within the time of a look that sees it throttled yet.
+func (b busy) next(throttled, little bool) busy {
+	n := busy{before: b.looks, stopped: little && (b.stopped || max(b.looks, b.before) >= saturatedLooks)}
+	if throttled && !n.stopped {
+		n.looks = b.looks + 1
+	}
+	return n
 }
 
 // newLookState is what looks need of a round.
 func newLookState(cfg Config, s State, in Input, rates []sense.PodRates, out Output, book []bidder) lookState {
 	l := lookState{pods: in.Pods, rates: rates, node: out.Node, cores: in.Node.Capacity, book: book, sample: in.Sample}
 	l.decided = map[string]bool{}
-	for _, d := range out.Decisions {
-		l.decided[d.UID] = d.Publish // no look decides before what the round publishes is in force
+	for _, d := range out.Decisions { // a decrease that the round publishes is less than what a look compares with
+		l.decided[d.UID] = d.Publish && d.Limit > limitOf(in.Pods[d.Pod])
 	}
 	if cfg.LookInterval == 0 || s.samples < cfg.Demand.WarmUpSamples {
 		return l
@@ -90,8 +108,12 @@ func newLookState(cfg Config, s State, in Input, rates []sense.PodRates, out Out
 	}
 	watch(near, maxWatched, watch(capped, most, 0))
 	l.sample.Pods = make([]kernel.PodSample, len(l.watched))
+	l.busy = make(map[string]busy, len(l.watched))
 	for i, j := range l.watched {
 		l.sample.Pods[i] = in.Sample.Pods[book[j].pod]
+		if was, known := s.look.busy[in.Pods[book[j].pod].UID]; known {
+			l.busy[in.Pods[book[j].pod].UID] = was
+		}
 	}
 	return l
 }
@@ -100,6 +122,16 @@ func newLookState(cfg Config, s State, in Input, rates []sense.PodRates, out Out
 func (b *bidder) couldNeedMore(p PodInput) bool {
 	return max(b.limit, b.published) < b.bid.Ceiling && !p.IncreaseOnNeed &&
 		(b.warmingUp || b.throttleRatio > 0 || b.fullness() >= nearLimit)
+}
+
+// limitOf is the limit of a pod, that is of its limited containers.
+func limitOf(p PodInput) (sum cpu.Milli) {
+	for _, c := range p.Containers {
+		if c.Limited() {
+			sum += c.Limit
+		}
+	}
+	return sum
 }
 
 // fullness is the demand of the last tick as a share of the limit.
@@ -118,7 +150,7 @@ func (l *lookState) watchedPods() []int {
 type observed struct {
 	index     int // into the book
 	usage     cpu.Milli
-	throttled bool
+	throttled float64 // the highest ratio among its containers
 	stopped   bool
 }
 
@@ -132,7 +164,7 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 		return s, Output{Node: s.look.node}
 	}
 	s.look.sample = sample
-	seen := s.look.observe(cfg, s.price.inForce, sense.Compare(before, sample, longestLook).Pods)
+	seen := s.look.observe(cfg, s.price.inForce, sample, sense.Compare(before, sample, longestLook).Pods)
 	if s.look.idle = idleBetween(before.Node, sample.Node, longestLook); s.look.idle.known {
 		s = s.release(cfg, seen, s.look.idle.cpu, sample)
 	}
@@ -152,8 +184,9 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 }
 
 // observe is what the rates of a look show. A pod with a container that has none is left out.
-func (l *lookState) observe(cfg Config, price market.Price, rates []sense.PodRates) []observed {
+func (l *lookState) observe(cfg Config, price market.Price, sample kernel.Sample, rates []sense.PodRates) []observed {
 	seen := make([]observed, 0, len(l.watched))
+	after := make(map[string]busy, len(l.watched))
 	for i, j := range l.watched {
 		b, o, valid := &l.book[j], observed{index: j}, i < len(rates)
 		for k, c := range l.pods[b.pod].Containers {
@@ -161,17 +194,22 @@ func (l *lookState) observe(cfg Config, price market.Price, rates []sense.PodRat
 				continue
 			}
 			r := rates[i].Containers[k]
-			valid = r.Validity == sense.Valid
+			// The usage of a cgroup that was removed has ended.
+			valid = r.Validity == sense.Valid || r.Validity == sense.Missing && !sample.Pods[i].Blocked
 			o.usage += r.Usage
-			o.throttled = o.throttled || withPodQuota(r, rates[i].Own, c).ThrottleRatio > 0
+			o.throttled = max(o.throttled, withPodQuota(r, rates[i].Own, c).ThrottleRatio)
 		}
 		if !valid {
 			continue
 		}
-		o.stopped = b.bound(cfg, price) != market.ByNothing &&
-			o.usage.Cores() <= stoppedShare*min(b.limit, b.bid.Demand).Cores()
+		if b.bound(cfg, price) != market.ByNothing {
+			uid := l.pods[b.pod].UID
+			now := l.busy[uid].next(o.throttled > 0, o.usage.Cores() <= stoppedShare*min(b.limit, b.bid.Demand).Cores())
+			after[uid], o.stopped = now, now.stopped
+		}
 		seen = append(seen, o)
 	}
+	l.busy = after
 	return seen
 }
 
@@ -179,10 +217,12 @@ func (l *lookState) observe(cfg Config, price market.Price, rates []sense.PodRat
 func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	b := s.look.book[o.index]
 	pod := s.look.pods[b.pod]
-	if !o.throttled || o.stopped || s.look.decided[pod.UID] || s.look.eager == whileIdle && !s.mayRaise(cfg) {
-		return d, false
+	if o.throttled == 0 || o.stopped || s.look.decided[pod.UID] || s.releases.stopped[pod.UID] > 0 ||
+		s.look.eager == whileIdle && !s.mayRaise(cfg) {
+		return d, false // one that stopped a moment ago and goes on may get nothing by it
 	}
 	b.throttleRatio, b.usage = max(b.throttleRatio, needThrottleRatio), o.usage
+	b.latestThrottleRatio = max(b.latestThrottleRatio, o.throttled) // the controller raises throttled pods first
 	d = decideOne(cfg, s.withNewcomers(), pod, s.look.rates[b.pod], b)
 	if d.Limit <= b.limit || !differs(d.Limit, max(b.limit, b.published), cfg.PublishBand) {
 		return d, false
@@ -199,151 +239,4 @@ func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	}
 	d.Publish = d.Limit > b.published
 	return d, d.Publish
-}
-
-// release lowers the price where capped pods have stopped and left CPU idle beside a throttled pod. idle
-// is the idle CPU of the node. Until a release has proved right the next one waits.
-func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kernel.Sample) State {
-	l := &s.look
-	if s.price.inForce == 0 || sample.Node.At.Before(s.releases.until) {
-		return s
-	}
-	var left cpu.Milli // by pods that have stopped
-	waiting := false
-	for _, o := range seen {
-		switch {
-		case o.stopped:
-			left += l.book[o.index].limit - o.usage
-		case o.throttled:
-			waiting = true
-		}
-	}
-	free := s.freeOf(idle)
-	if !waiting || free.Cores() < cfg.ReleaseIdle*l.node.Supply.Cores() || 2*left < free {
-		return s
-	}
-	book, node := slices.Clone(l.book), l.node
-	node.Demand, node.SignalDemand, node.Bidders, node.Unmanaged = 0, 0, 0, 0
-	for _, o := range seen {
-		if b := &book[o.index]; o.stopped {
-			b.bid.Demand, b.latestDemand, b.usage = min(b.bid.Demand, o.usage), o.usage, o.usage
-		}
-	}
-	price, lowered := s.price.releasedBy(clearing{cfg: cfg, solver: s.solver, book: book, node: &node, now: sample.Node.At})
-	if !lowered {
-		return s
-	}
-	s.releases.at, s.releases.from = sample.Node.At, s.price.inForce
-	s = s.forgetStopped(seen, sample)
-	s.price, l.book, l.node = price, book, node
-	return s
-}
-
-// releasedBy is the price at which the market clears again; not lowered unless it is clearly below the
-// one in force.
-func (p price) releasedBy(c clearing) (after price, lowered bool) {
-	problem := c.problem(false)
-	to, left := c.clear(problem, false), amplyFit
-	if to > 0 {
-		to, left = min(to*market.Price(math.Exp(p.trim)), sharePrice(c.solver, problem)), scarce
-	}
-	if to >= p.inForce || !differs(to, p.inForce, c.cfg.PriceBand) {
-		return p, false
-	}
-	after = p
-	after.inForce, after.slack = to, left
-	after.lowerFor, after.lowerMax, after.idleFor, after.overSupplyFor = 0, 0, 0, 0
-	if to == 0 {
-		after.trim = 0
-	}
-	c.node.Price, c.node.Released = to, true
-	return after, true
-}
-
-// forgetStopped lowers the estimates of the pods that have stopped to what they use. The next round
-// compares with this look, so that what they used before it does not count again.
-func (s State) forgetStopped(seen []observed, sample kernel.Sample) State {
-	s.estimates = maps.Clone(s.estimates)
-	s.last.Pods = slices.Clone(s.last.Pods)
-	for i, o := range seen {
-		if b := &s.look.book[o.index]; o.stopped {
-			share := min(1, o.usage.Cores()/max(b.bid.Demand, 1).Cores())
-			s.forget(b.pod, share, sample, i)
-		}
-	}
-	return s
-}
-
-// forget lowers the estimates of a pod to a share, and sets the counters that the next round compares with.
-func (s *State) forget(pod int, share float64, sample kernel.Sample, at int) {
-	for _, c := range s.look.pods[pod].Containers {
-		if est, ok := s.estimates[c.ID]; ok && c.Limited() {
-			est.Mean *= share
-			s.estimates[c.ID] = est
-		}
-	}
-	now := lookedAt(sample, s.last.Pods[pod].Pod)
-	if now == nil {
-		return
-	}
-	p := &s.last.Pods[pod]
-	p.Containers = slices.Clone(p.Containers)
-	since := func(g *kernel.Group, look kernel.Group) {
-		if g.Found && look.Found {
-			g.At, g.Stat, g.Pressure, g.Stalls = look.At, look.Stat, kernel.Pressure{}, nil
-		}
-	}
-	since(&p.Own, now.Own)
-	for j := range p.Containers {
-		if j < len(now.Containers) && now.Containers[j].ID == p.Containers[j].ID {
-			since(&p.Containers[j], now.Containers[j])
-		}
-	}
-}
-
-// lookedAt is the sample of a pod; nil: the look did not read it.
-func lookedAt(sample kernel.Sample, pod string) *kernel.PodSample {
-	for i := range sample.Pods {
-		if sample.Pods[i].Pod == pod {
-			return &sample.Pods[i]
-		}
-	}
-	return nil
-}
-
-// releases are what rounds remember of the releases by looks.
-type releases struct {
-	at    time.Time    // of the last
-	from  market.Price // from which it lowered the price; 0: it has been judged
-	wait  time.Duration
-	until time.Time // no release before
-	wrong time.Time // when the last one proved wrong, or its wait was last halved
-}
-
-const (
-	// leastReleaseWait and longestReleaseWait bound the wait after a wrong release. It doubles with each,
-	// so that pods that stop and go on get at most 16 of them an hour.
-	leastReleaseWait, longestReleaseWait = 10 * time.Second, 5 * time.Minute
-	// releaseCalm is the time without a wrong release after which the wait halves.
-	releaseCalm = 10 * time.Minute
-	// wrongReleasePrice is the share of the price before the release from which it proves wrong.
-	wrongReleasePrice = 0.85
-)
-
-// judge says in each round whether the last release was wrong: the price was needed again within FallDelay.
-func (r releases) judge(cfg Config, price market.Price, now time.Time) releases {
-	if r.from > 0 && now.Sub(r.at) > cfg.FallDelay {
-		r.from = 0
-	}
-	if r.from > 0 && float64(price) >= wrongReleasePrice*float64(r.from) {
-		r.from, r.wrong = 0, now
-		r.wait = min(max(2*r.wait, leastReleaseWait), longestReleaseWait)
-		r.until = now.Add(r.wait)
-	}
-	if r.wait > 0 && now.Sub(r.wrong) >= releaseCalm {
-		if r.wait, r.wrong = r.wait/2, now; r.wait < leastReleaseWait {
-			r.wait = 0
-		}
-	}
-	return r
 }

@@ -99,8 +99,8 @@ func (s *State) takeIn(cfg Config, before kernel.Sample, now []kernel.PodSample,
 		}
 		l.book = append(l.book, b)
 		ratio := firstThrottling(p.Pod, l.rates[i], now[i], before)
-		o := observed{index: len(l.book) - 1, usage: b.usage, throttled: ratio >= needThrottleRatio}
-		if l.book[o.index].latestThrottleRatio = ratio; o.throttled && s.mayRaise(cfg) {
+		o := observed{index: len(l.book) - 1, usage: b.usage, throttled: ratio}
+		if l.book[o.index].latestThrottleRatio = ratio; ratio >= needThrottleRatio && s.mayRaise(cfg) {
 			if d, raises := s.raise(cfg, o); raises {
 				raised, l.decided[p.UID] = append(raised, d), true
 				continue

@@ -152,6 +152,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		perBudget = coresPerBudget(out.Node.Supply, in.Pods)
 	}
 	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, rates.Pods, perBudget)
+	s = s.judgeRelease(in.Pods, rates.Pods, in.Now)
 	warm := s.samples >= cfg.Demand.WarmUpSamples
 	book, skipped := bidders(cfg.Demand, in.Pods, rates.Pods, s.estimates, warm)
 	out.Skipped = skipped
@@ -167,8 +168,6 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	if out.Node.Released {
 		lowerEstimates(cfg, s.estimates, in.Pods, book)
 	}
-
-	s.releases = s.releases.judge(cfg, s.price.inForce, in.Now)
 
 	s.descents = noteDescents(cfg, s.descents, in, book)
 	out.Decisions = decide(cfg, in, rates.Pods, book, s) // decision

@@ -141,6 +141,13 @@ func (w *world) round() (out Output) {
 
 // look is a look at the pods that the last round watches.
 func (w *world) look() (out Output) {
+	w.state, out = Look(w.cfg, w.state, w.lookSample())
+	w.apply(out)
+	return out
+}
+
+// lookSample is what a look reads.
+func (w *world) lookSample() kernel.Sample {
 	all := w.input().Sample
 	s := kernel.Sample{Node: kernel.NodeSample{At: w.now, Idle: all.Node.Idle}}
 	for _, name := range w.watch {
@@ -150,9 +157,7 @@ func (w *world) look() (out Output) {
 			}
 		}
 	}
-	w.state, out = Look(w.cfg, w.state, s)
-	w.apply(out)
-	return out
+	return s
 }
 
 // takeIn starts pods after a round, lets a time pass, and takes them in before the next round.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,6 +104,8 @@ type node struct {
 	at    time.Time
 	pods  float64 // seconds of CPU
 	all   float64
+	idle  float64
+	last  []kernel.Target // of the last Read
 }
 
 var _ agent.Sampler = (*node)(nil)
@@ -171,9 +174,23 @@ func (n *node) Read(targets []kernel.Target) kernel.Sample {
 		out.Pods[i] = p
 	}
 	n.all += elapsed * system
+	n.idle += elapsed * max(0, n.cores-system-min(wanted, n.cores-system))
+	n.last = targets
 	out.Node = kernel.NodeSample{
 		At: now, Usage: kernel.KnownTotal(seconds(n.pods + n.all)), Kubepods: kernel.KnownTotal(seconds(n.pods)),
-		Pressure: kernel.Pressure{Known: true},
+		Pressure: kernel.Pressure{Known: true}, Idle: kernel.KnownTotal(seconds(n.idle)),
+	}
+	return out
+}
+
+// Look implements agent.Sampler: a Read of all, of which it returns some.
+func (n *node) Look(targets []kernel.Target) kernel.Sample {
+	all := n.Read(n.last)
+	out := kernel.Sample{Node: kernel.NodeSample{At: all.Node.At, Idle: all.Node.Idle}, Pods: make([]kernel.PodSample, len(targets))}
+	for i, t := range targets {
+		if j := slices.IndexFunc(all.Pods, func(p kernel.PodSample) bool { return p.Pod == t.Pod }); j >= 0 {
+			out.Pods[i] = all.Pods[j]
+		}
 	}
 	return out
 }

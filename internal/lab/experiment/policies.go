@@ -29,6 +29,7 @@ func Policies() []baseline.Policy {
 		variant("-no-smoothing", "what ships with demand taken from the last tick alone", func(c *mbcas.Config) {
 			c.Round.Demand.Rise, c.Round.Demand.Fall = 1, 1
 		}),
+		variant("-no-looks", "what ships without looks: limits are raised in rounds alone", func(c *mbcas.Config) { c.Round.LookInterval = 0 }),
 		variant("-no-delay", "what ships without the delay before the price falls", func(c *mbcas.Config) { c.Round.FallDelay = 0 }),
 		variant("-credits", "what ships with credits: a pod that stayed below its share may bid with up to twice its budget for a while", func(c *mbcas.Config) { c.Round.Credits.MaxFactor = 2 }),
 		variant("-slow-decreases", "what ships with 15 s between two decreases of a pod", func(c *mbcas.Config) { c.Lifecycle.Actuator.DecreaseCooldown = 15 * time.Second }),

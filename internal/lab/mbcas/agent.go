@@ -63,7 +63,9 @@ func (m *MBCAS) look(r *sim.Snapshot) {
 	}
 	var out round.Output
 	m.state, out = round.Look(m.cfg.Round, m.state, in)
-	m.publish(r, out.Decisions, byName)
+	if len(out.Decisions) > 0 {
+		m.publish(r, out.Decisions, byName)
+	}
 }
 
 // idleTime is the idle time of the CPUs.

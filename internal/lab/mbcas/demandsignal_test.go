@@ -59,9 +59,9 @@ type signalResult struct {
 }
 
 func (a signalCase) run(percent int32) signalResult {
-	seeds, length, warm := 2, 4*time.Minute, time.Minute
+	seeds, length, warm := 5, 4*time.Minute, time.Minute
 	if long() || *table {
-		seeds, length = 3, 6*time.Minute
+		seeds, length = 5, 6*time.Minute
 	}
 	cfg := DefaultConfig()
 	cfg.DemandPercent = map[string]int32{}

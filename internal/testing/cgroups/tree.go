@@ -130,8 +130,9 @@ func (t *Tree) UpdateNode(f func(*kernel.NodeSample)) error {
 	if err := write(filepath.Join(proc, "stat"), fmt.Sprintf("cpu  %d 0 0 1000 0 0 0 0 0 0\nbtime 1700000000\n", t.node.Usage.Time/tick)); err != nil {
 		return err
 	}
-	if t.node.Idle.Known {
-		if err := write(filepath.Join(proc, "uptime"), fmt.Sprintf("1000.00 %.2f\n", t.node.Idle.Time.Seconds())); err != nil {
+	if idle := t.node.Idle; idle.Known {
+		text := fmt.Sprintf("1000.00 %d.%02d\n", idle.Time/time.Second, idle.Time%time.Second/tick)
+		if err := write(filepath.Join(proc, "uptime"), text); err != nil {
 			return err
 		}
 	}
