@@ -97,20 +97,6 @@ func measure(b *testing.B, do func()) {
 	b.ReportMetric(float64(cpuTime(b)-before)/float64(time.Millisecond)/float64(b.N), "cpu-ms/op")
 }
 
-// BenchmarkLook is one look on the same node, at as many containers as a look reads at most. There are up to
-// four of them in a second.
-func BenchmarkLook(b *testing.B) {
-	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
-	v := fullNode()
-	_, look := turns(b, v, kernel.Config{Root: realCgroups(b, v.Targets)})
-	b.ReportAllocs()
-	before := cpuTime(b)
-	for b.Loop() {
-		look()
-	}
-	b.ReportMetric(float64(cpuTime(b)-before)/float64(time.Millisecond)/float64(b.N), "cpu-ms/op")
-}
-
 // BenchmarkStallSignals is what --memory-io-pressure costs: the same round with it and without,
 // alternating, so that what else the machine does falls on both. x is the CPU time with it as a multiple
 // of that without.
@@ -118,8 +104,8 @@ func BenchmarkStallSignals(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
 	v := fullNode()
 	root := realCgroups(b, v.Targets)
-	without, _ := turns(b, v, kernel.Config{Root: root})
-	with, _ := turns(b, v, kernel.Config{Root: root, MemoryIOPressure: true})
+	without := turns(b, v, kernel.Config{Root: root})
+	with := turns(b, v, kernel.Config{Root: root, MemoryIOPressure: true})
 	var off, on time.Duration
 	for b.Loop() {
 		start := cpuTime(b)

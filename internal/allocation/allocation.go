@@ -20,6 +20,20 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
+// Key is where a pod's allocation is.
+func Key(pod *corev1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: string(pod.UID)}
+}
+
+// ByKey are allocations by Key.
+func ByKey(list []v1alpha1.PodAllocation) map[types.NamespacedName]*v1alpha1.PodAllocation {
+	all := make(map[types.NamespacedName]*v1alpha1.PodAllocation, len(list))
+	for i := range list {
+		all[types.NamespacedName{Namespace: list[i].Namespace, Name: list[i].Name}] = &list[i]
+	}
+	return all
+}
+
 // New is the object for a pod, before anything is decided or recorded.
 func New(pod *corev1.Pod) *v1alpha1.PodAllocation {
 	return &v1alpha1.PodAllocation{

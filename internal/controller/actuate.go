@@ -51,7 +51,7 @@ const acting, reporting = "act ", "report "
 // forEach runs f on every task that no earlier failure holds off: the others do not wait for those.
 func (r *Reconciler) forEach(ctx context.Context, what string, tasks []*task, f func(*task) error) {
 	_ = flowcontrol.Each(r.Config.Pods, tasks, func(t *task) error { // never fails
-		key := allocationOf(t.pod).String()
+		key := allocation.Key(t.pod).String()
 		until := r.backoffs.Waits(r.Now(), acting+key, reporting+key)
 		if until.IsZero() {
 			until = r.done(ctx, t.pod, what+key, flowcontrol.Guard(func() error { return f(t) }))
@@ -70,7 +70,7 @@ func (r *Reconciler) drop(ctx context.Context, t *task) error {
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("read pod %s/%s of PodAllocation %s: %w", t.pod.Namespace, t.pod.Name, t.pa.Name, err)
 		}
-		if err == nil && allocationOf(pod) == client.ObjectKeyFromObject(t.pa) &&
+		if err == nil && allocation.Key(pod) == client.ObjectKeyFromObject(t.pa) &&
 			pod.UID == t.pa.Spec.PodRef.UID && pod.Spec.NodeName == t.pa.Spec.NodeName {
 			t.Recheck(r.Now().Add(kube.CacheLag))
 			return nil

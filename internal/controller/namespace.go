@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
@@ -123,7 +124,7 @@ func (r *Reconciler) unmanaged(ctx context.Context, pods []*corev1.Pod) (name st
 	if err != nil {
 		return "", ""
 	}
-	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return allocations[allocationOf(p)] != nil }) {
+	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return allocations[allocation.Key(p)] != nil }) {
 		return "", "" // the usual case, known without the other objects of the namespace
 	}
 	n, err := r.gatherNamespace(ctx, &snapshot{namespaces: map[string]*namespaceState{}}, namespace)

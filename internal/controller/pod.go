@@ -86,7 +86,7 @@ func (r *Reconciler) pod(
 	p.facts = allocation.Facts(p.pod, declared, s.node.allocatable, &p.constraints)
 	f := &p.facts
 	f.Mode, f.Excluded, f.UnknownAutoscaler, f.HPA = lifecycle.Mode(n.mode), excluded, unknown, hpa
-	f.StartupBoost, p.boostFault = n.startupBoost(p.pod)
+	f.StartupBoost, p.boostFault = kube.StartupBoost(p.pod, n.meta)
 	f.Evicted = evicted(p.pod, s.node.evicting)
 	f.LatestWins, f.QuotaShort = s.latestWins(p.pod), n.shares.Shares[p.pod.UID].By != nil
 	e, _ := restore.ReadEntry(s.ledger.Stored, p.pod.UID)
@@ -144,7 +144,7 @@ func (s *snapshot) unknownAutoscaler(n *namespaceState, pod *corev1.Pod) string 
 // exclusion is why the market may not manage the pod.
 func (n *namespaceState) exclusion(pod *corev1.Pod, system string) lifecycle.Cause {
 	vpa, managed := n.VPAFor(pod)
-	boost, _ := n.startupBoost(pod)
+	boost, _ := kube.StartupBoost(pod, n.meta)
 	reason, _ := eligibility.Eligible(eligibility.Pod{
 		Pod: pod, Mode: n.mode, System: system, VPA: managed, Boost: boost > 0 && n.mode == kube.ModeEnforce,
 	})
@@ -153,15 +153,6 @@ func (n *namespaceState) exclusion(pod *corev1.Pod, system string) lifecycle.Cau
 		c.Detail = vpa
 	}
 	return c
-}
-
-// startupBoost is the factor on the limits of the pod while it starts, and what is wrong with it; "": nothing.
-func (n *namespaceState) startupBoost(pod *corev1.Pod) (factor float64, fault string) {
-	factor, err := kube.StartupBoost(pod, n.meta)
-	if err != nil {
-		fault = err.Error()
-	}
-	return factor, fault
 }
 
 // constrain finds what other objects demand of decisions about the pod, of which its agent is told

@@ -20,6 +20,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
@@ -207,7 +208,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *Reconciler) decidedSince(ctx context.Context, s *snapshot) bool {
 	allocations, err := r.allocations(ctx, client.MatchingFields{nodeField: s.node.name})
 	return err == nil && slices.ContainsFunc(s.pods, func(p *podState) bool {
-		now := allocations[allocationOf(p.pod)]
+		now := allocations[allocation.Key(p.pod)]
 		return p.pa != nil && now != nil && now.UID == p.pa.UID && now.Generation > p.pa.Generation
 	})
 }
@@ -314,7 +315,7 @@ func (r *Reconciler) gather(ctx context.Context, name string, tenure int) (*snap
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		key := allocationOf(pod)
+		key := allocation.Key(pod)
 		pa := allocations[key]
 		delete(allocations, key)
 		if p := r.podApart(ctx, s, pod, pa, looked); p != nil {
@@ -343,7 +344,7 @@ func (r *Reconciler) saw(node string, exists bool) {
 func (r *Reconciler) podApart(
 	ctx context.Context, s *snapshot, pod *corev1.Pod, pa *v1alpha1.PodAllocation, looked time.Time,
 ) (p *podState) {
-	thing := "read " + allocationOf(pod).String()
+	thing := "read " + allocation.Key(pod).String()
 	until := r.backoffs.Waits(s.now, thing)
 	if until.IsZero() {
 		until = r.done(ctx, pod, thing, flowcontrol.Guard(func() (err error) {
@@ -393,7 +394,7 @@ func (r *Reconciler) decide(ctx context.Context, s *snapshot, decide decider) []
 		}
 		return tasks
 	}, func(p *podState, err error) { // it is looked at again, and the agent is told of it what it was
-		s.recheckAt = lifecycle.Earlier(s.recheckAt, r.done(ctx, p.pod, "decide "+allocationOf(p.pod).String(), err))
+		s.recheckAt = lifecycle.Earlier(s.recheckAt, r.done(ctx, p.pod, "decide "+allocation.Key(p.pod).String(), err))
 		s.leftOut = append(s.leftOut, p.pod.UID)
 	})
 	return append(tasks, s.strays...)
@@ -422,11 +423,6 @@ func (r *Reconciler) list(ctx context.Context, list client.ObjectList, of client
 	return nil
 }
 
-// allocationOf is where a pod's allocation is.
-func allocationOf(pod *corev1.Pod) types.NamespacedName {
-	return types.NamespacedName{Namespace: pod.Namespace, Name: string(pod.UID)}
-}
-
 // allocations are the PodAllocations of a node or a namespace. There are none while their CRD is not
 // installed.
 func (r *Reconciler) allocations(
@@ -438,9 +434,5 @@ func (r *Reconciler) allocations(
 			return nil, err
 		}
 	}
-	all := make(map[types.NamespacedName]*v1alpha1.PodAllocation, len(list.Items))
-	for i := range list.Items {
-		all[client.ObjectKeyFromObject(&list.Items[i])] = &list.Items[i]
-	}
-	return all, nil
+	return allocation.ByKey(list.Items), nil
 }

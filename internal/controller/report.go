@@ -202,7 +202,7 @@ func (r *Reconciler) yields(ctx context.Context, t *task) bool {
 	if t.rec.status != nil || t.Record != nil {
 		return false
 	}
-	key := "contest " + allocationOf(t.pod).String()
+	key := "contest " + allocation.Key(t.pod).String()
 	until := r.backoffs.Waits(r.Now(), key)
 	if until.IsZero() && t.rec.wrote.Contested(kube.StampOf(t.pa, t.pa.Status)) {
 		until, t.rec.wrote = r.done(ctx, t.pod, key, kube.ErrContested), kube.Stamp{}

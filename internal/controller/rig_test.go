@@ -260,7 +260,7 @@ func (s *syncWriter) Write(p []byte) (int, error) {
 func (r *rig) stored(pod *corev1.Pod) *v1alpha1.PodAllocation {
 	r.Helper()
 	pa := &v1alpha1.PodAllocation{}
-	err := r.Client.Get(r.Context(), allocationOf(pod), pa)
+	err := r.Client.Get(r.Context(), allocation.Key(pod), pa)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mbcas/mbcas/internal/kernel/cgroupname"
 )
 
 // tree is where the parts of a cgroup are. On v2 the three are the same directory.
@@ -162,13 +164,13 @@ func searchTree(base, ownPod string, everywhere bool) []kubepods {
 	walk(base, limit, func(path, name string, depth int) (descend bool) {
 		driver, ok := isKubepods(name)
 		if !ok {
-			return everywhere || !isContainerOrService(name)
+			return everywhere || !cgroupname.IsContainerOrService(name)
 		}
 		pods, err := listPods(base, path)
 		if err != nil {
 			return false // removed meanwhile
 		}
-		_, own := pods[podKey(ownPod)]
+		_, own := pods[cgroupname.PodKey(ownPod)]
 		found = append(found, kubepods{path, driver, depth, len(pods), own && ownPod != ""})
 		return everywhere
 	})
@@ -205,10 +207,10 @@ func listPods(base, path string) (map[string]string, error) {
 	}
 	pods := make(map[string]string)
 	for _, name := range names {
-		if key, ok := podOf(name); ok {
+		if key, ok := cgroupname.PodOf(name); ok {
 			pods[key] = filepath.Join(path, name)
 		}
-		if isQoS(name) {
+		if cgroupname.IsQoS(name) {
 			inner, _ := listPods(base, filepath.Join(path, name)) // removed meanwhile: none
 			maps.Copy(pods, inner)
 		}
@@ -229,4 +231,16 @@ func subdirs(dir string) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// isKubepods says that a directory may be the one above all pods, and which
+// driver names it so.
+func isKubepods(name string) (Driver, bool) {
+	switch {
+	case name == "kubepods":
+		return Cgroupfs, true
+	case name == "kubepods.slice", strings.HasSuffix(name, "-kubepods.slice"):
+		return Systemd, true
+	}
+	return "", false
 }

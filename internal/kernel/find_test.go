@@ -35,8 +35,8 @@ func TestFindOpensNewPods(t *testing.T) {
 	if found.Pods[1].Containers[0].Found || found.Node.Usage.Known {
 		t.Errorf("found %+v: want no pod that does not exist, and nothing of the machine", found)
 	}
-	if got := n.Descriptors() - files; got != 2*4 {
-		t.Errorf("%d files for a pod and its container, want 8", got)
+	if got := n.Descriptors() - files; got != 2*4-1 {
+		t.Errorf("%d files for a pod and its container, want 7", got)
 	}
 	looked := n.Look([]kernel.Target{old, fresh})
 	if !looked.Pods[0].Containers[0].Found || looked.Pods[1].Containers[0].Stat.Throttled != 3 {

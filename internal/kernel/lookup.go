@@ -5,6 +5,8 @@ package kernel
 import (
 	"path/filepath"
 	"time"
+
+	"github.com/mbcas/mbcas/internal/kernel/cgroupname"
 )
 
 const (
@@ -37,7 +39,7 @@ func (h *Host) resolve(p *pod, now time.Time) (search bool) {
 			continue
 		}
 		for _, name := range names {
-			if id, ok := containerOf(name); ok && id == m.id {
+			if id, ok := cgroupname.ContainerOf(name); ok && id == m.id {
 				m.group = h.openContainer(filepath.Join(path, name), id)
 			}
 		}
@@ -185,7 +187,7 @@ func (h *Host) scan(now time.Time) {
 	}
 	found := 0
 	walk(h.tree.cpu, deepDepth, func(path, name string, _ int) bool {
-		id, ok := containerOf(name)
+		id, ok := cgroupname.ContainerOf(name)
 		p := missing[id]
 		if ok && p != nil {
 			delete(missing, id)

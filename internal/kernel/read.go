@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/mbcas/mbcas/internal/kernel/cgroupname"
 )
 
 // member is a cgroup to read: a container's or, with an empty id, a pod's own.
@@ -133,7 +135,7 @@ func (h *Host) prepare(t Target, pass *pass) *pod {
 func (h *Host) track(t Target) *pod {
 	p := h.pods[t.Pod]
 	if p == nil {
-		p = &pod{key: podKey(t.Pod), slot: h.tracked % restSlots}
+		p = &pod{key: cgroupname.PodKey(t.Pod), slot: h.tracked % restSlots}
 		h.tracked++
 		h.pods[t.Pod] = p
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mbcas/mbcas/internal/kernel/cgroupname"
 )
 
 // rewatchInterval is how often lost watches are added again: a removed QoS directory removes its
@@ -85,7 +87,7 @@ func (h *Host) addWatches(fd int) {
 	dirs := []string{root}
 	names, _ := subdirs(root)
 	for _, name := range names {
-		if isQoS(name) {
+		if cgroupname.IsQoS(name) {
 			dirs = append(dirs, filepath.Join(root, name))
 		}
 	}

@@ -212,8 +212,8 @@ func LimitsText(limits []v1alpha1.ContainerLimit) string {
 const MaxStartupBoost = 10
 
 // StartupBoost is the factor on the limit of a pod while it starts; 0: none. The pod's own comes before that of
-// its namespace, and an annotation before a label.
-func StartupBoost(pod *corev1.Pod, namespace metav1.Object) (float64, error) {
+// its namespace, and an annotation before a label. fault is what is wrong with it; "": nothing.
+func StartupBoost(pod *corev1.Pod, namespace metav1.Object) (factor float64, fault string) {
 	about := "pod " + pod.Namespace + "/" + pod.Name
 	text, ok := boostOf(pod)
 	if !ok {
@@ -221,14 +221,14 @@ func StartupBoost(pod *corev1.Pod, namespace metav1.Object) (float64, error) {
 		text, ok = boostOf(namespace)
 	}
 	if !ok || text == "off" {
-		return 0, nil
+		return 0, ""
 	}
 	factor, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(factor > 1 && factor <= MaxStartupBoost) {
-		return 0, fmt.Errorf("%s: %s is %q: want a factor such as \"3\", more than 1 and at most %d, or \"off\"",
+		return 0, fmt.Sprintf("%s: %s is %q: want a factor such as \"3\", more than 1 and at most %d, or \"off\"",
 			about, StartupBoostKey, text, MaxStartupBoost)
 	}
-	return factor, nil
+	return factor, ""
 }
 
 func boostOf(o metav1.Object) (text string, ok bool) {

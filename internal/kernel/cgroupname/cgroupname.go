@@ -1,19 +1,18 @@
-package kernel
+// Package cgroupname reads the names of cgroups, as the kubelet (pkg/kubelet/cm/cgroup_manager_linux.go) and
+// the runtimes write them.
+package cgroupname
 
 import "strings"
 
-// The names of cgroups, as the kubelet (pkg/kubelet/cm/cgroup_manager_linux.go)
-// and the runtimes write them.
-
-// podKey is the form of pod UIDs for comparison: the systemd driver writes
+// PodKey is the form of pod UIDs for comparison: the systemd driver writes
 // "_" for "-", and the config hash of a static pod has neither.
-func podKey(uid string) string { return podKeys.Replace(uid) }
+func PodKey(uid string) string { return podKeys.Replace(uid) }
 
 var podKeys = strings.NewReplacer("-", "", "_", "")
 
-// podOf is the key of the pod that a directory's name belongs to:
+// PodOf is the key of the pod that a directory's name belongs to:
 // "pod<uid>", "kubepods-pod<uid>.slice", "x-kubepods-burstable-pod<uid>.slice".
-func podOf(name string) (key string, ok bool) {
+func PodOf(name string) (key string, ok bool) {
 	name = strings.TrimSuffix(name, ".slice")
 	i := strings.LastIndex(name, "-pod")
 	switch {
@@ -24,15 +23,15 @@ func podOf(name string) (key string, ok bool) {
 	default:
 		return "", false
 	}
-	return podKey(name), name != ""
+	return PodKey(name), name != ""
 }
 
-// containerOf is the container ID in a directory's name: "<id>", "crio-<id>",
+// ContainerOf is the container ID in a directory's name: "<id>", "crio-<id>",
 // "cri-containerd-<id>.scope", and "...slice:cri-containerd:<id>" where the
 // kubelet and the runtime use different drivers. The result may be no ID: it
 // counts only if it equals a known one. The cgroup of a container's monitor
 // process has the same ID and is excluded.
-func containerOf(name string) (id string, ok bool) {
+func ContainerOf(name string) (id string, ok bool) {
 	if strings.Contains(name, "conmon") {
 		return "", false
 	}
@@ -40,33 +39,21 @@ func containerOf(name string) (id string, ok bool) {
 	return name[strings.LastIndexAny(name, "-:")+1:], true
 }
 
-// isQoS says that a directory below kubepods has the pods of one QoS class.
-func isQoS(name string) bool {
+// IsQoS says that a directory below kubepods has the pods of one QoS class.
+func IsQoS(name string) bool {
 	return name == "burstable" || name == "besteffort" ||
 		strings.HasSuffix(name, "-burstable.slice") || strings.HasSuffix(name, "-besteffort.slice")
 }
 
-// isKubepods says that a directory may be the one above all pods, and which
-// driver names it so.
-func isKubepods(name string) (Driver, bool) {
-	switch {
-	case name == "kubepods":
-		return Cgroupfs, true
-	case name == "kubepods.slice", strings.HasSuffix(name, "-kubepods.slice"):
-		return Systemd, true
-	}
-	return "", false
-}
-
-// isContainerOrService says that no kubelet has its pods below a directory, unless the kubelet
+// IsContainerOrService says that no kubelet has its pods below a directory, unless the kubelet
 // itself runs in there.
-func isContainerOrService(name string) bool {
+func IsContainerOrService(name string) bool {
 	for _, suffix := range []string{".scope", ".mount", ".service", ".socket", ".swap"} {
 		if strings.HasSuffix(name, suffix) {
 			return true
 		}
 	}
-	id, ok := containerOf(name)
+	id, ok := ContainerOf(name)
 	return !ok || isHex64(id)
 }
 
