@@ -2,6 +2,53 @@
 
 package kernel
 
+import "time"
+
+// RestInterval is how often what hardly ever changes, or counts on a busy machine alone, is read of
+// each pod: the quotas that enforce its limits, and its containers' pressure while CPUs are idle.
+const RestInterval = 10 * time.Second
+
+// restSlots spreads the pods over the Reads of RestInterval, so that each Read costs the same.
+const restSlots = 10
+
+// rest begins a Read of the pod: from restUntil on all of its files are read, and then some rest.
+func (p *pod) rest(now time.Time) {
+	if p.due = !now.Before(p.restUntil); !p.due {
+		return
+	}
+	rest := RestInterval
+	if p.restUntil.IsZero() {
+		rest = RestInterval * time.Duration(p.slot+1) / restSlots
+	}
+	p.restUntil = now.Add(rest)
+}
+
+// enforces says whether the quotas of the containers, as last read, are those of the target's limits.
+func (p *pod) enforces(t Target) bool {
+	if len(t.Limits) != len(t.Containers) {
+		return false
+	}
+	for i, id := range t.Containers {
+		m := p.container(id)
+		if m != nil && m.group != nil && m.group.fd[quotaFile] >= 0 && !m.group.quotaRead.Enforces(t.Limits[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// noteBusy notes whether the share of the CPUs that are busy has reached Config.PressureFrom since the
+// last Read. Where that is not known, it has.
+func (h *Host) noteBusy(usage, idle Total) {
+	used, unused := usage.Time-h.usage.Time, idle.Time-h.idle.Time
+	known := usage.Known && idle.Known && h.usage.Known && h.idle.Known && used >= 0 && unused >= 0
+	if known && used+unused == 0 { // the kernel counts in steps of 10 ms
+		return
+	}
+	h.busy = !known || float64(used) >= h.cfg.PressureFrom*float64(used+unused)
+	h.usage, h.idle = usage, idle
+}
+
 // newStalls has room for the stalls of n containers; nil where they are not read or the kernel has
 // none.
 func (h *Host) newStalls(n int) []Stalls {
