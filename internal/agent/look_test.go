@@ -77,6 +77,9 @@ func steps(from time.Duration) func(time.Duration) cpu.Milli {
 func TestLooksBetweenRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, host := lookedAt(steps(20300 * time.Millisecond))
+		if got := p.untilNext(time.Now().Add(time.Second)); got != time.Second {
+			t.Errorf("with nothing to look at the loop wakes up after %v, want a second", got)
+		}
 		var raised []string
 		p.raise = func(r *roundResult) {
 			for _, pub := range publicationsOf(r) {

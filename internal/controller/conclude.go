@@ -71,7 +71,7 @@ func (r *Reconciler) conclude(rec *record, z *dispatch.Resize) {
 func (r *Reconciler) resized(rec *record, z *dispatch.Resize, pod *corev1.Pod) {
 	now, declared := r.Now(), allocation.ContainerLimits(z.Declared)
 	from, to := kube.LimitsOf(z.Pod, declared), kube.LimitsOf(pod, declared)
-	rec.became(pod, now)
+	rec.pod, rec.podAt = pod, now
 	z.Resized(r.Config.Config, now, allocation.LimitsOf(from), allocation.LimitsOf(to), &rec.Memory)
 	// Copies, as a pointer into the resize would keep it alive with its pods.
 	rec.decidedAt, rec.refused, rec.status = z.At, nil, ptr.To(z.Status)
@@ -110,7 +110,7 @@ func (r *Reconciler) decideAnew(rec *record, z *dispatch.Resize) {
 		z.Leave(r.Config.Config, r.Now(), r.jitter, &rec.Memory)
 		return
 	case a.Err == nil:
-		rec.became(a.Found, r.Now())
+		rec.pod, rec.podAt = a.Found, r.Now()
 		if rec.conflicts++; rec.conflicts < conflictsAtOnce {
 			return
 		}

@@ -212,11 +212,8 @@ func (r *Reconciler) reread(ctx context.Context, p *podState) error {
 
 // became takes in the pod as the API server returned it, trimmed. It is kept until the cache shows it too.
 func (p *podState) became(pod *corev1.Pod, now time.Time) {
-	p.pod = pod
-	p.rec.became(pod, now)
+	p.pod, p.rec.pod, p.rec.podAt = pod, pod, now
 }
-
-func (r *record) became(pod *corev1.Pod, now time.Time) { r.pod, r.podAt = pod, now }
 
 // resolved says whether the objects by which the pod's last resize was refused have changed since,
 // so that it need not wait to be tried again. Of a refusal from before our start only later changes

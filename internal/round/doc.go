@@ -74,6 +74,8 @@
 //   - DecreaseIsNoObstacle: a look raises a pod that the round before it lowers.
 //   - NothingToRaiseNothingRead: looks read nothing where no limit could be raised, and at most 32 containers.
 //   - LooksChangeNoEstimate: looks change the estimates of pods that have stopped, and no others.
+//   - BusyPodsStop: only a pod that three looks in a row saw throttled can be seen to stop.
+//   - WrongReleaseIsUndone: when the pod goes on, the next round is at the price of before.
 //   - WrongReleasesAreBounded: a pod that stops briefly in turn gets itself and another one at most 16
 //     increases an hour out of looks, and no more CPU than their share.
 //   - UnmanagedPodsCount: unmanaged pods count with their usage, and get no decision.

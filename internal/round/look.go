@@ -71,11 +71,12 @@ func (b busy) next(throttled, little bool) busy {
 	return n
 }
 
-// newLookState is what looks need of a round.
-func newLookState(cfg Config, s State, in Input, rates []sense.PodRates, out Output, book []bidder) lookState {
-	l := lookState{pods: in.Pods, rates: rates, node: out.Node, cores: in.Node.Capacity, book: book, sample: in.Sample}
+// newLookState chooses the pods that looks read after a round. l has the pods, rates, node and book of it.
+func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookState) lookState {
+	book := l.book
+	l.cores, l.sample = in.Node.Capacity, in.Sample
 	l.decided = map[string]bool{}
-	for _, d := range out.Decisions { // a decrease that the round publishes is less than what a look compares with
+	for _, d := range decisions { // a decrease that the round publishes is less than what a look compares with
 		l.decided[d.UID] = d.Publish && d.Limit > limitOf(in.Pods[d.Pod])
 	}
 	if cfg.LookInterval == 0 || s.samples < cfg.Demand.WarmUpSamples {

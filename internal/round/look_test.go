@@ -290,6 +290,74 @@ func TestLooksSayThrottled(t *testing.T) {
 	}
 }
 
+// TestWrongReleaseIsUndone: when a pod goes on that a look took to have stopped, the next round is at the price
+// of before, and does not take it for a pod that demands little.
+func TestWrongReleaseIsUndone(t *testing.T) {
+	a := newAdversary(true)
+	price, limit := a.state.price.inForce, a.job.limit
+	a.play(0, 1, true)
+	if a.released != 1 || a.accomplice.limit <= limit {
+		t.Fatalf("%d releases, and the accomplice's limit is %v", a.released, a.accomplice.limit)
+	}
+	a.play(1, 4, false)
+	if got := a.state.price.inForce; got != price || a.job.limit != limit {
+		t.Errorf("after the round the price is %v and the job's limit %v; want %v and %v as before", got, a.job.limit, price, limit)
+	}
+	if a.play(5, 5, true); a.released != 1 {
+		t.Error("the next stop released the price at once")
+	}
+
+	w, _, job := contended()
+	w.state.price.trim = 0.3 // a release to 0 clears it
+	inForce := w.state.price.inForce
+	for i := range 5 {
+		if job.demand = 4000; i == 0 {
+			job.demand = 0
+		}
+		w.pass(w.cfg.LookInterval)
+		if i == 4 {
+			w.round()
+		} else {
+			w.look()
+		}
+		if i == 0 && w.state.price.inForce != 0 {
+			t.Fatalf("the price is %v after the stop", w.state.price.inForce)
+		}
+	}
+	if p := w.state.price; p.inForce != inForce || p.trim < 0.29 {
+		t.Errorf("after the round the price is %v with a trim of %v; want %v and 0.3 as before", p.inForce, p.trim, inForce)
+	}
+}
+
+// TestBusyPodsStop: only a pod that looks saw throttled several times in a row can be seen to stop, within the
+// time of a look or between two. It has stopped until it uses more.
+func TestBusyPodsStop(t *testing.T) {
+	for looks, want := range map[string]string{ // T: throttled, t: throttled and uses little, l: uses little, m: more
+		"TTTl":     "...s",
+		"TTTTlll":  "....sss",
+		"TTTtl":    "...ss",
+		"TTTTml":   ".....s",
+		"TTTTmml":  ".......",
+		"TTTlml":   "...s..",
+		"TlTlTlTl": "........",
+		"TTlTTl":   "......",
+		"mmml":     "....",
+	} {
+		var b busy
+		got := ""
+		for _, l := range looks {
+			if b = b.next(l == 'T' || l == 't', l == 't' || l == 'l'); b.stopped {
+				got += "s"
+			} else {
+				got += "."
+			}
+		}
+		if got != want {
+			t.Errorf("%s: stopped %s, want %s", looks, got, want)
+		}
+	}
+}
+
 // adversary is a node on which a job stops and goes on to have its accomplice raised, beside a third pod.
 type adversary struct {
 	*world

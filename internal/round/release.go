@@ -89,17 +89,17 @@ func (p price) releasedBy(c clearing) (after price, lowered bool) {
 func (s State) forgetStopped(seen []observed, sample kernel.Sample) State {
 	s.estimates = maps.Clone(s.estimates)
 	s.last.Pods = slices.Clone(s.last.Pods)
-	for i, o := range seen {
+	for _, o := range seen {
 		if b := &s.look.book[o.index]; o.stopped {
 			share := min(1, o.usage.Cores()/max(b.bid.Demand, 1).Cores())
-			s.forget(b.pod, share, sample, i)
+			s.forget(b.pod, share, sample)
 		}
 	}
 	return s
 }
 
 // forget lowers the estimates of a pod to a share, and sets the counters that the next round compares with.
-func (s *State) forget(pod int, share float64, sample kernel.Sample, at int) {
+func (s *State) forget(pod int, share float64, sample kernel.Sample) {
 	for _, c := range s.look.pods[pod].Containers {
 		if est, ok := s.estimates[c.ID]; ok && c.Limited() {
 			est.Mean *= share

@@ -171,7 +171,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 
 	s.descents = noteDescents(cfg, s.descents, in, book)
 	out.Decisions = decide(cfg, in, rates.Pods, book, s) // decision
-	s.look = newLookState(cfg, s, in, rates.Pods, out, book)
+	s.look = newLookState(cfg, s, in, out.Decisions, lookState{pods: in.Pods, rates: rates.Pods, node: out.Node, book: book})
 	s.addNewcomers(cfg, before, in.Sample, &out)
 	out.Watch = s.look.watchedPods()
 	return s, out

@@ -186,7 +186,8 @@ func (n *node) Read(targets []kernel.Target) kernel.Sample {
 // Look implements agent.Sampler: a Read of all, of which it returns some.
 func (n *node) Look(targets []kernel.Target) kernel.Sample {
 	all := n.Read(n.last)
-	out := kernel.Sample{Node: kernel.NodeSample{At: all.Node.At, Idle: all.Node.Idle}, Pods: make([]kernel.PodSample, len(targets))}
+	out := kernel.Sample{Pods: make([]kernel.PodSample, len(targets))}
+	out.Node.At, out.Node.Idle = all.Node.At, all.Node.Idle
 	for i, t := range targets {
 		if j := slices.IndexFunc(all.Pods, func(p kernel.PodSample) bool { return p.Pod == t.Pod }); j >= 0 {
 			out.Pods[i] = all.Pods[j]
