@@ -17,6 +17,15 @@ type Config struct {
 	// LookInterval is the time between two looks, which raise limits between two rounds; 0: there are
 	// none. Shorter raises sooner; longer costs less.
 	LookInterval time.Duration
+	// BurstAllowance is what a pod may use beyond its share before the price caps it, in time at twice its
+	// share. Longer caps fewer bursts; shorter caps saturating pods sooner.
+	BurstAllowance time.Duration
+	// SaturatedAfter is for how long a pod wants more CPU before it counts as one that saturates.
+	// Shorter knows such pods sooner; longer takes fewer bursts for one.
+	SaturatedAfter time.Duration
+	// RegretDelay and LongestDelay bound how long an increase of a pod that saturates waits, after one
+	// that had to be taken back. Longer moves fewer limits; shorter leaves less CPU idle.
+	RegretDelay, LongestDelay time.Duration
 	// Reserve is the share of allocatable CPU that the market does not sell, in [0, 1). Larger
 	// means less waiting for uncapped pods; smaller means more throughput.
 	Reserve float64
@@ -80,6 +89,10 @@ func DefaultConfig() Config {
 		Demand:          demand.DefaultConfig(),
 		LongestGap:      3 * time.Second,
 		LookInterval:    200 * time.Millisecond,
+		BurstAllowance:  4 * time.Second,
+		SaturatedAfter:  30 * time.Second,
+		RegretDelay:     2 * time.Second,
+		LongestDelay:    8 * time.Second,
 		Reserve:         0.10,
 		PriceBand:       0.15,
 		FallDelay:       10 * time.Second,
@@ -125,6 +138,9 @@ func (c Config) Validate() error {
 		{"LongestGap", c.LongestGap, c.LongestGap > 0, positive},
 		{"LookInterval", c.LookInterval, c.LookInterval == 0 || c.LookInterval >= leastLook && c.LookInterval < longestLook,
 			"0, or at least 100ms and less than 1s"},
+		{"BurstAllowance", c.BurstAllowance, c.BurstAllowance >= 0, notNegative},
+		{"SaturatedAfter", c.SaturatedAfter, c.SaturatedAfter > 0, positive},
+		{"RegretDelay", c.RegretDelay, c.RegretDelay >= 0 && c.RegretDelay <= c.LongestDelay, "0 to LongestDelay"},
 		{"Reserve", c.Reserve, share(c.Reserve), shares},
 		{"PriceBand", c.PriceBand, share(c.PriceBand), shares},
 		{"FallDelay", c.FallDelay, c.FallDelay >= 0, notNegative},

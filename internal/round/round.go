@@ -60,6 +60,8 @@ type State struct {
 	solver    *market.Solver
 	look      lookState
 	releases  releases
+	paces     map[string]pace    // by UID
+	bursts    map[string]float64 // what each pod has spent of its allowance, in seconds of its share, by UID
 }
 
 // Output is the result of a round.
@@ -142,6 +144,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	out.Node, full = s.gauge.Measure(cfg, in.Node, rates.Node)
 
 	perBudget := coresPerBudget(out.Node.Supply, in.Pods)
+	shares := perBudget
 	s.savings = cfg.Credits.accrue(s.savings, in.Pods, rates, perBudget)
 	in.Pods = withKernelMinimums(cfg.Credits.apply(in.Pods, s.savings), rates.Pods)
 
@@ -153,6 +156,12 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	warm := s.samples >= cfg.Demand.WarmUpSamples
 	book, skipped := bidders(cfg.Demand, in.Pods, rates.Pods, s.estimates, warm)
 	out.Skipped = skipped
+	s.paces = noteSaturation(cfg, s.paces, in.Pods, rates.Pods, full)
+	for i := range book {
+		b := &book[i]
+		b.saturates = b.managed && s.paces[in.Pods[b.pod].UID].saturates
+	}
+	s.bursts = noteBursts(cfg, s.bursts, in.Pods, book, shares, rates.Node.Elapsed)
 
 	if !s.priced && in.PriceBefore > 0 {
 		s.price, s.priced = price{inForce: in.PriceBefore}, true
@@ -169,6 +178,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	s.releases = s.releases.judge(cfg, s.price.inForce, in.Now)
 
 	s.descents = noteDescents(cfg, s.descents, in, book)
+	paceIncreases(cfg, s, in, book, rates.Node.Elapsed)
 	out.Decisions = decide(cfg, in, rates.Pods, book, s) // decision
 	s.look = newLookState(cfg, s, in, rates.Pods, out, book)
 	out.Watch = s.look.watchedPods()
