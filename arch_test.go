@@ -21,7 +21,8 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/kernel", "cpu internal/kernel/cgroupname golang.org/x/sys github.com/fsnotify/fsnotify"},
 	{"internal/sense", "cpu internal/kernel"},
 	{"internal/demand", "cpu market internal/sense"},
-	{"internal/round", "cpu market internal/kernel internal/sense internal/demand"},
+	{"internal/pacing", "cpu"},
+	{"internal/round", "cpu market internal/kernel internal/sense internal/demand internal/pacing"},
 	{"internal/coordinator", "cpu market"},
 	{"api/v1alpha1/reasons", ""},
 	{"api/v1alpha1", "cpu market kubernetes"},
@@ -136,7 +137,7 @@ var kubernetes = []string{"k8s.io/", "sigs.k8s.io/"}
 
 // pure are the packages that decide. Each takes values and returns values: see impurities.
 var pure = []string{
-	"cpu", "market", "internal/sense", "internal/demand", "internal/round", "internal/coordinator", "actuator", "internal/quota",
+	"cpu", "market", "internal/sense", "internal/demand", "internal/pacing", "internal/round", "internal/coordinator", "actuator", "internal/quota",
 	"api/v1alpha1/reasons", "internal/lifecycle",
 }
 

@@ -26,6 +26,9 @@ type bidder struct {
 	throttleRatio, latestThrottleRatio float64
 	// warmingUp: too few samples to be lowered
 	warmingUp bool
+	waits     bool      // its increases may wait
+	mayBurst  bool      // it may exceed its share for a while before it is capped
+	most      cpu.Milli // the highest limit that its pace allows; 0: any
 	// signalPercent is the factor of a DemandSignal on the demand, in percent; below 100 it has no
 	// effect.
 	signalPercent int32
@@ -37,6 +40,9 @@ type bidder struct {
 // throttled at its limit may become uncapped. A pod without a published decision counts as capped.
 func (b *bidder) bound(cfg Config, p market.Price) market.Bound {
 	line := (1 + cfg.CapBand) * max(b.bid.Limit(p), b.minLimit).Cores()
+	if p > 0 && b.mayBurst && b.published.Cores() > line {
+		return market.ByNothing
+	}
 	if b.bid.Demand.Cores() <= line && b.published.Cores() > line {
 		return market.ByNothing
 	}

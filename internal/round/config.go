@@ -7,6 +7,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/pacing"
 )
 
 // Config is the settings of a node's market.
@@ -54,6 +55,8 @@ type Config struct {
 	// TrimLimit bounds the trim: the price is between e^-TrimLimit and e^TrimLimit times the
 	// cleared price.
 	TrimLimit float64
+	// Pacing has limits of pods that saturate, and of bursts, change less often. Off by default.
+	Pacing pacing.Config
 	// Credits raise the budgets of pods that used less than their share. Off by default.
 	Credits Credits
 	// PublishBand is the relative change of a limit that is published.
@@ -91,6 +94,7 @@ func DefaultConfig() Config {
 		CapBand:         0.10,
 		TrimGain:        0.05,
 		TrimLimit:       0.7,
+		Pacing:          pacing.Off(),
 		Credits:         Credits{MaxFactor: 1, MaxSaved: time.Minute, HalfLife: 5 * time.Minute},
 		PublishBand:     0.10,
 		PublishInterval: 5 * time.Second,
@@ -113,7 +117,7 @@ func ConservativeConfig() Config {
 
 // Validate returns every fault, joined.
 func (c Config) Validate() error {
-	errs := []error{c.Demand.Validate(), c.Credits.validate()}
+	errs := []error{c.Demand.Validate(), c.Credits.validate(), c.Pacing.Validate()}
 	share := func(v float64) bool { return v >= 0 && v < 1 }
 	const shares, positive, notNegative = "at least 0 and less than 1", "more than 0", "0 or more"
 	for _, f := range []struct {

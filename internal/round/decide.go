@@ -42,20 +42,10 @@ func decideOne(cfg Config, s State, pod PodInput, rates sense.PodRates, b bidder
 }
 
 // limits is the limit of the pod and of its containers.
-//
-// An uncapped pod is never lowered. The price counts on its demand, which is a mean; its bursts
-// beyond that come at other times than those of its neighbours, and a burst that lasts becomes
-// demand. It is raised only when it needs more: each increase costs a resize, and those of pods that
-// need none would delay the others. Its published limit stands, applied or not.
 func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, []ContainerLimit) {
-	current, target := b.limit, max(b.bid.Limit(s.price.inForce), d.Floor)
-	if d.Bound == market.ByNothing {
-		target = d.Ceiling
-		if target < current || !b.needsMore(s.price.inForce > 0 || p.IncreaseOnNeed) {
-			target = max(current, min(target, b.published)).Clamp(d.Floor, d.Ceiling)
-		}
-	} else if target < current {
-		target = s.whileDemandsFit(b, p.UID, target).Clamp(d.Floor, d.Ceiling)
+	current, target := b.limit, s.target(&b, p, d.Bound)
+	if b.most > 0 && target > current {
+		target = max(current, min(target, b.most)).Clamp(d.Floor, d.Ceiling)
 	}
 	keep := target == current && b.throttleRatio < cfg.Demand.ThrottleThreshold
 	if b.warmingUp && target.RoundDown(cpu.Quantum) <= current {
@@ -66,6 +56,26 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 		limit, parts = s.split(limit.Clamp(d.Floor, d.Ceiling), p.Pod, false)
 	}
 	return limit, parts
+}
+
+// target is the limit that the market leaves a pod.
+//
+// An uncapped pod is never lowered. The price counts on its demand, which is a mean; its bursts
+// beyond that come at other times than those of its neighbours, and a burst that lasts becomes
+// demand. It is raised only when it needs more: each increase costs a resize, and those of pods that
+// need none would delay the others. Its published limit stands, applied or not.
+func (s *State) target(b *bidder, p PodInput, bound market.Bound) cpu.Milli {
+	current, target := b.limit, max(b.bid.Limit(s.price.inForce), b.minLimit)
+	switch {
+	case bound == market.ByNothing:
+		target = b.bid.Ceiling
+		if target < current || !b.needsMore(s.price.inForce > 0 || p.IncreaseOnNeed) {
+			target = max(current, min(target, b.published)).Clamp(b.minLimit, b.bid.Ceiling)
+		}
+	case target < current:
+		target = s.whileDemandsFit(*b, p.UID, target).Clamp(b.minLimit, b.bid.Ceiling)
+	}
+	return target
 }
 
 // needsMore says whether an uncapped pod is throttled, or may soon be: a burst takes it from a

@@ -36,6 +36,9 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 	}
 	book, node := slices.Clone(l.book), l.node
 	node.Demand, node.SignalDemand, node.Bidders, node.Unmanaged = 0, 0, 0, 0
+	for i := range book {
+		book[i].most = 0 // what a capped pod has left is no lull
+	}
 	for _, o := range seen {
 		if b := &book[o.index]; o.stopped {
 			b.bid.Demand, b.latestDemand, b.usage = min(b.bid.Demand, o.usage), o.usage, o.usage

@@ -6,6 +6,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/pacing"
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
 )
@@ -61,6 +62,7 @@ type State struct {
 	solver    *market.Solver
 	look      lookState
 	releases  releases
+	paces     map[string]pacing.Pace // by UID
 }
 
 // Output is the result of a round.
@@ -144,6 +146,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	out.Node, full = s.gauge.Measure(cfg, in.Node, rates.Node)
 
 	perBudget := coresPerBudget(out.Node.Supply, in.Pods)
+	shares := perBudget
 	s.savings = cfg.Credits.accrue(s.savings, in.Pods, rates, perBudget)
 	in.Pods = withKernelMinimums(cfg.Credits.apply(in.Pods, s.savings), rates.Pods)
 
@@ -156,6 +159,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	warm := s.samples >= cfg.Demand.WarmUpSamples
 	book, skipped := bidders(cfg.Demand, in.Pods, rates.Pods, s.estimates, warm)
 	out.Skipped = skipped
+	s.paces = notePaces(cfg.Pacing, s.paces, in.Pods, tick{rates, full, shares}, book)
 
 	if !s.priced && in.PriceBeforeKnown {
 		s.price, s.priced = price{inForce: in.PriceBefore}, true
@@ -170,6 +174,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	}
 
 	s.descents = noteDescents(cfg, s.descents, in, book)
+	paceIncreases(cfg, s, in, book, rates.Node.Elapsed)
 	out.Decisions = decide(cfg, in, rates.Pods, book, s) // decision
 	s.look = newLookState(cfg, s, in, out.Decisions, lookState{pods: in.Pods, rates: rates.Pods, node: out.Node, book: book})
 	s.addNewcomers(cfg, before, in.Sample, &out)
