@@ -87,8 +87,8 @@ func (r *Reconciler) pod(
 	f := &p.facts
 	f.Mode, f.Excluded, f.UnknownAutoscaler, f.HPA = lifecycle.Mode(n.mode), excluded, unknown, hpa
 	f.StartupBoost, p.boostFault = kube.StartupBoost(p.pod, n.meta)
-	f.Evicted = evicted(p.pod, s.node.evicting)
-	f.LatestWins, f.QuotaShort = s.latestWins(p.pod), n.shares.Shares[p.pod.UID].By != nil
+	f.Evicted, f.LatestWins = evicted(p.pod, s.node.evicting), s.latestWins(p.pod)
+	f.QuotaShort, f.Sent, f.Queued = n.shares.Shares[p.pod.UID].By != nil, sent, queued
 	e, _ := restore.ReadEntry(s.ledger.Stored, p.pod.UID)
 	f.InLedger = kube.SameLimits(e.Limits, declared)
 	f.Refused.Reason, f.Refused.Detail = n.Refusal(p.pod)
@@ -100,13 +100,12 @@ func (r *Reconciler) pod(
 		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status).Bounded(r.Config.Config, s.now)
 		age := p.decisionAge(s, r.Config.FreezeAfter)
 		f.Decision = allocation.DecisionOf(p.pa, age, rec.decision.Unconfirmed(!s.node.unconfirmed.Has(p.pod.UID), s.now))
-	}
-	if p.pa == nil {
+	} else {
 		rec.status = nil // of a PodAllocation that is gone
-	} else if rec.status != nil {
+	}
+	if rec.status != nil {
 		f.Status = *rec.status
 	}
-	f.Sent, f.Queued = sent, queued
 	f.Progress, f.Said = podresize.Check(p.pod, kube.ByName(kube.Limits(p.pod)), p.pod.Generation)
 	rec.dates.Translate(s.now, f.Dates()...)
 	rec.Witness(f)
