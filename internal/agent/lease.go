@@ -223,6 +223,9 @@ func (l *leaseClient) takeOver(ctx context.Context, now time.Time) error {
 		l.last = nil // the holder renews it
 		return err
 	}
+	if from.After(now) { // the agent before may still publish: a renewal takes the Lease over
+		return nil
+	}
 	if h := l.last.Spec.HolderIdentity; h == nil || *h != l.holder {
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()

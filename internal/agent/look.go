@@ -17,8 +17,8 @@ const leastLookTime = 110 * time.Millisecond
 
 // untilNext is the time until the next look, the next join or, if that comes first, the next round.
 func (l *roundLoop) untilNext(round time.Time) time.Duration {
-	untilRound, untilLook := time.Until(round), l.cfg.LookInterval
-	if len(l.watch) == 0 || untilLook == 0 {
+	untilRound, untilLook := time.Until(round), max(0, time.Until(l.lookedAt.Add(l.cfg.LookInterval)))
+	if len(l.watch) == 0 || l.cfg.LookInterval == 0 {
 		untilLook = untilRound
 	}
 	if untilLook = min(untilLook, l.untilJoin()); untilLook+leastLookTime > untilRound {
@@ -40,6 +40,7 @@ func (l *roundLoop) look(now time.Time) {
 	if len(l.watch) == 0 {
 		return
 	}
+	l.lookedAt = now
 	defer l.recoverLook()
 	state, out := round.Look(l.cfg, l.state, l.host.Look(l.watch))
 	l.state = state

@@ -132,6 +132,42 @@ func TestLooksBetweenRounds(t *testing.T) {
 }
 
 // TestNoLooksWithoutRounds: where a round cannot run there are no looks either.
+// TestChangesDelayNoLook: a snapshot that changes more often than looks are made, as with each write of this agent,
+// delays none of them.
+func TestChangesDelayNoLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, host := lookedAt(steps(20300 * time.Millisecond))
+		changed := make(chan struct{}, 1)
+		p.changed = changed
+		done := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(150 * time.Millisecond):
+					changed <- struct{}{}
+				}
+			}
+		}()
+		stop := start(p.Run)
+		time.Sleep(18500 * time.Millisecond)
+		stop()
+		close(done)
+		host.mu.Lock()
+		defer host.mu.Unlock()
+		looks := 0
+		for _, at := range host.looks {
+			if at > 16 && at < 18 {
+				looks++
+			}
+		}
+		if looks != 8 {
+			t.Errorf("%d looks in two seconds, want 8: %v", looks, host.looks)
+		}
+	})
+}
+
 func TestNoLooksWithoutRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, host := lookedAt(steps(time.Hour))

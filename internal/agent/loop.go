@@ -61,9 +61,10 @@ type roundLoop struct {
 	watch            []kernel.Target // the pods that the next look reads; empty: none
 	arrived          bool            // the snapshot may have pods that were not in the last round
 	joinedAt         time.Time
-	lastObstacle     string // as logged
-	systemUnknown    bool   // the system's usage was not readable in the last round with rates
-	limitsUnenforced bool   // some pod's limit was not enforced in the last round with rates
+	lookedAt         time.Time // start of the last look, or end of the last round
+	lastObstacle     string    // as logged
+	systemUnknown    bool      // the system's usage was not readable in the last round with rates
+	limitsUnenforced bool      // some pod's limit was not enforced in the last round with rates
 	blocked          map[podRef]bool
 	mismatched       map[types.UID]mismatchedPod // pods whose quota in the kernel is not their limit
 	faulty           map[types.UID]time.Time     // pods about which a round panicked, and until when they are set aside
@@ -85,7 +86,7 @@ func (l *roundLoop) Run(ctx context.Context) {
 			return
 		case <-l.changed:
 			l.arrived = true
-			if wait := l.untilJoin(); time.Now().Add(wait).Before(wake) {
+			if wait := l.untilNext(next); time.Now().Add(wait).Before(wake) {
 				wake = time.Now().Add(wait)
 				timer.Reset(wait)
 			}
@@ -96,14 +97,13 @@ func (l *roundLoop) Run(ctx context.Context) {
 		case now.Before(next) && l.untilJoin() <= 0:
 			l.join(now)
 		case now.Before(next):
-			if len(l.watch) > 0 {
-				l.look(now)
-			}
+			l.look(now)
 		default:
 			l.tick(ctx, now)
 			var late int
 			next, late = nextTick(next, time.Now(), l.interval)
 			l.metrics.late.Add(float64(late))
+			l.lookedAt = time.Now()
 		}
 		wait := l.untilNext(next)
 		wake = time.Now().Add(wait)

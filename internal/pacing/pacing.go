@@ -126,6 +126,9 @@ func (p Pace) Follow(
 		p.above, p.mean = 0, 0
 		return p, limit
 	}
+	if elapsed <= 0 {
+		return p, limit
+	}
 	left := min(target.Cores(), maxFactor*limit.Cores())
 	p.above += elapsed
 	p.mean += (left - p.mean) * min(1, elapsed.Seconds()/p.above.Seconds())

@@ -166,7 +166,7 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 	}
 	s.look.sample = sample
 	seen := s.look.observe(cfg, s.price.inForce, sample, sense.Compare(before, sample, longestLook).Pods)
-	if s.look.idle = idleBetween(before.Node, sample.Node, longestLook); s.look.idle.known {
+	if s.look.idle = idleBetween(before.Node, sample.Node, longestLook, s.look.cores); s.look.idle.known {
 		s = s.release(cfg, seen, s.look.idle.cpu, sample)
 	}
 	var decisions []Decision

@@ -329,6 +329,37 @@ func TestWrongReleaseIsUndone(t *testing.T) {
 	}
 }
 
+// TestReleasesComeOneByOne: while it is not known whether a pod that stopped stays so, no other pod that stops releases
+// the price: the first release could not be undone.
+func TestReleasesComeOneByOne(t *testing.T) {
+	var jobs []*fakePod
+	for _, name := range []string{"a", "b", "c"} {
+		jobs = append(jobs, &fakePod{name: name, request: 500, declared: 2000, demand: 4000})
+	}
+	w := newWorld(jobs...)
+	for range 60 {
+		w.lookAndRun()
+	}
+	price, limit := w.state.price.inForce, jobs[0].limit
+	look := func() bool {
+		w.pass(w.cfg.LookInterval)
+		return w.look().Node.Released
+	}
+	jobs[0].demand = 0
+	if !look() && !look() {
+		t.Fatal("the stop of the first pod released nothing")
+	}
+	jobs[0].demand, jobs[1].demand = 4000, 0
+	if look() {
+		t.Error("the stop of the second pod released the price again")
+	}
+	w.pass(w.cfg.LookInterval)
+	w.round()
+	if got := w.state.price.inForce; got < price*0.85 || jobs[0].limit > limit {
+		t.Errorf("the first pod goes on: the price is %v and its limit %v; want about %v and %v as before", got, jobs[0].limit, price, limit)
+	}
+}
+
 // TestBusyPodsStop: only a pod that looks saw throttled several times in a row can be seen to stop, within the
 // time of a look or between two. It has stopped until it uses more.
 func TestBusyPodsStop(t *testing.T) {

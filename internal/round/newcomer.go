@@ -48,7 +48,7 @@ func (s *State) addNewcomers(cfg Config, before, now kernel.Sample, out *Output)
 	for i := range l.book {
 		bids[l.book[i].pod] = bids[l.book[i].pod] || l.book[i].managed
 	}
-	l.idle = idleBetween(before.Node, now.Node, cfg.LongestGap)
+	l.idle = idleBetween(before.Node, now.Node, cfg.LongestGap, l.cores)
 	raised := s.takeIn(cfg, before, now.Pods, func(i int) bool { return !bids[i] })
 	if len(raised) == 0 {
 		return
@@ -219,13 +219,17 @@ type idleCPU struct {
 	cpu   cpu.Milli
 }
 
-// idleBetween is unknown where the samples are further apart than longest.
-func idleBetween(before, after kernel.NodeSample, longest time.Duration) idleCPU {
+// idleBetween is unknown where the samples are further apart than longest, or where more is idle than the
+// node has: old kernels count the idle time of a CPU when it wakes up.
+func idleBetween(before, after kernel.NodeSample, longest time.Duration, cores cpu.Milli) idleCPU {
 	elapsed, idle := after.At.Sub(before.At), after.Idle.Time-before.Idle.Time
 	if before.At.IsZero() || elapsed <= 0 || elapsed > longest || !before.Idle.Known || !after.Idle.Known || idle < 0 {
 		return idleCPU{}
 	}
-	return idleCPU{true, cpu.FromUsage(idle, elapsed)}
+	if free := cpu.FromUsage(idle, elapsed); free <= cores+cores/4 { // the clock ticks every 10 ms
+		return idleCPU{true, free}
+	}
+	return idleCPU{}
 }
 
 // freeOf is what the reserve, the usage outside of pods and DemandSignals leave of the idle CPU.

@@ -22,6 +22,11 @@ func notePaces(
 		return nil
 	}
 	after := make(map[string]pacing.Pace, len(before))
+	for _, p := range pods { // one that no round decides about for a while goes on where it was
+		if s, known := before[p.UID]; known {
+			after[p.UID] = s
+		}
+	}
 	for i := range book {
 		b := &book[i]
 		if !b.managed {

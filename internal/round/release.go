@@ -17,7 +17,7 @@ import (
 // is the idle CPU of the node. Until a release has proved right the next one waits.
 func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kernel.Sample) State {
 	l := &s.look
-	if s.price.inForce == 0 || sample.Node.At.Before(s.releases.until) {
+	if s.price.inForce == 0 || sample.Node.At.Before(s.releases.until) || len(s.releases.stopped) > 0 {
 		return s
 	}
 	var left cpu.Milli // by pods that have stopped

@@ -146,13 +146,12 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	out.Node, full = s.gauge.Measure(cfg, in.Node, rates.Node)
 
 	perBudget := coresPerBudget(out.Node.Supply, in.Pods)
-	shares := perBudget
 	s.savings = cfg.Credits.accrue(s.savings, in.Pods, rates, perBudget)
 	in.Pods = withKernelMinimums(cfg.Credits.apply(in.Pods, s.savings), rates.Pods)
 
-	perBudget = 0
-	if full {
-		perBudget = coresPerBudget(out.Node.Supply, in.Pods)
+	shares := coresPerBudget(out.Node.Supply, in.Pods)
+	if perBudget = 0; full {
+		perBudget = shares
 	}
 	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, rates.Pods, perBudget)
 	s = s.judgeRelease(in.Pods, rates.Pods, in.Now)
