@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -104,4 +105,18 @@ func TestInvalidStartupBoost(t *testing.T) {
 	r.limitIs(pod, 500, "without a valid boost")
 	r.starts(pod)
 	l.settlesAt(pod, 2000)
+}
+
+// TestNoBoostOnOldKubelets: whether an older kubelet can resize shows only once the pod runs, so a pod there has no
+// boost that could not be taken back.
+func TestNoBoostOnOldKubelets(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kube.StartupBoostKey: "3"}}}
+	for version, want := range map[string]float64{"v1.33.4": 0, "v1.34.0": 3, "v1.36.3": 3, "": 0} {
+		node := &corev1.Node{}
+		node.Status.NodeInfo.KubeletVersion = version
+		s := &snapshot{node: nodeOf(node)}
+		if got, fault := s.startupBoost(&namespaceState{meta: &metav1.ObjectMeta{}}, pod); got != want || fault != "" {
+			t.Errorf("kubelet %q: factor %v and fault %q, want %v", version, got, fault, want)
+		}
+	}
 }

@@ -127,12 +127,13 @@ func (r *Reconciler) unmanaged(ctx context.Context, pods []*corev1.Pod) (name st
 	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return allocations[allocation.Key(p)] != nil }) {
 		return "", "" // the usual case, known without the other objects of the namespace
 	}
-	n, err := r.gatherNamespace(ctx, &snapshot{namespaces: map[string]*namespaceState{}}, namespace)
+	s := &snapshot{namespaces: map[string]*namespaceState{}}
+	n, err := r.gatherNamespace(ctx, s, namespace)
 	if err != nil {
 		return "", ""
 	}
 	for _, pod := range pods {
-		reason := n.exclusion(pod, r.Config.Namespace).Reason
+		reason := s.exclusion(n, pod, r.Config.Namespace).Reason
 		if reason == "" {
 			return "", "" // its PodAllocation is on its way
 		}

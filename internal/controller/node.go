@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -87,7 +86,7 @@ const watchInterval = time.Minute
 func nodeOf(n *corev1.Node) nodeState {
 	node := nodeState{
 		name: n.Name, uid: n.UID, allocatable: allocation.Node(n).Allocatable, cordoned: n.Spec.Unschedulable,
-		latestWins: latestWins(n.Status.NodeInfo.KubeletVersion),
+		latestWins: kube.LatestResizeWins(n),
 	}
 	for _, c := range n.Status.Conditions {
 		switch c.Type {
@@ -108,16 +107,18 @@ func nodeOf(n *corev1.Node) nodeState {
 	return node
 }
 
-// latestWins says whether a kubelet of that version takes resizes from a queue, in which the latest of a pod
-// replaces an earlier one. Before 1.34 the pod's own sync takes them, and reports do not tell two apart.
-func latestWins(version string) bool {
-	v, err := utilversion.ParseGeneric(version)
-	return err == nil && v.AtLeast(utilversion.MajorMinor(1, 34))
-}
-
 // latestWins says whether the kubelet of the pod does so, and says which version of the pod its reports are about.
 func (s *snapshot) latestWins(pod *corev1.Pod) bool {
 	return s.node.latestWins && pod.Status.ObservedGeneration > 0
+}
+
+// startupBoost is that of the pod. There is none where the kubelet may be unable to resize: that shows only
+// once the pod runs, and then it could not be restored.
+func (s *snapshot) startupBoost(n *namespaceState, pod *corev1.Pod) (factor float64, fault string) {
+	if factor, fault = kube.StartupBoost(pod, n.meta); !s.node.latestWins {
+		factor = 0
+	}
+	return factor, fault
 }
 
 // drainTaints are set on nodes that are about to be emptied: by the cluster autoscaler, by

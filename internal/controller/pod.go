@@ -65,7 +65,7 @@ func (r *Reconciler) pod(
 	if err != nil || !n.exists {
 		return nil, err
 	}
-	excluded := n.exclusion(p.pod, r.Config.Namespace)
+	excluded := s.exclusion(n, p.pod, r.Config.Namespace)
 	if excluded.Reason != "" && p.pa == nil && len(kube.WrittenByMBCAS(p.pod)) == 0 {
 		p.facts.Excluded = excluded
 		return p, nil
@@ -86,7 +86,7 @@ func (r *Reconciler) pod(
 	p.facts = allocation.Facts(p.pod, declared, s.node.allocatable, &p.constraints)
 	f := &p.facts
 	f.Mode, f.Excluded, f.UnknownAutoscaler, f.HPA = lifecycle.Mode(n.mode), excluded, unknown, hpa
-	f.StartupBoost, p.boostFault = kube.StartupBoost(p.pod, n.meta)
+	f.StartupBoost, p.boostFault = s.startupBoost(n, p.pod)
 	f.Evicted, f.LatestWins = evicted(p.pod, s.node.evicting), s.latestWins(p.pod)
 	f.QuotaShort, f.Sent, f.Queued = n.shares.Shares[p.pod.UID].By != nil, sent, queued
 	e, _ := restore.ReadEntry(s.ledger.Stored, p.pod.UID)
@@ -141,9 +141,9 @@ func (s *snapshot) unknownAutoscaler(n *namespaceState, pod *corev1.Pod) string 
 }
 
 // exclusion is why the market may not manage the pod.
-func (n *namespaceState) exclusion(pod *corev1.Pod, system string) lifecycle.Cause {
+func (s *snapshot) exclusion(n *namespaceState, pod *corev1.Pod, system string) lifecycle.Cause {
 	vpa, managed := n.VPAFor(pod)
-	boost, _ := kube.StartupBoost(pod, n.meta)
+	boost, _ := s.startupBoost(n, pod)
 	reason, _ := eligibility.Eligible(eligibility.Pod{
 		Pod: pod, Mode: n.mode, System: system, VPA: managed, Boost: boost > 0 && n.mode == kube.ModeEnforce,
 	})

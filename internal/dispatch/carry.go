@@ -55,7 +55,7 @@ func (d *Dispatcher) admit(ctx context.Context, z *Resize) (bool, error) {
 	}
 	now := d.Now()
 	age := now.Sub(z.At)
-	if z.Purpose == lifecycle.Allocate {
+	if z.Purpose == lifecycle.Allocate || z.Purpose == lifecycle.Startup {
 		age += z.Age
 	}
 	if age >= d.FreezeAfter { // the agent may not stand by it any more

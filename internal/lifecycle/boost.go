@@ -64,13 +64,18 @@ func (s *state) startupLimits() (limits Limits, until time.Time) {
 	if !starts {
 		return nil, time.Time{}
 	}
+	var least, declared []cpu.Milli
 	for _, c := range s.pod.Containers {
 		if !s.pod.managed(c) {
 			continue
 		}
-		declared := s.pod.Declared.Of(c.Name)
-		least := cpu.FromCores(declared.Cores() * s.pod.StartupBoost).RoundDown(cpu.Quantum)
-		limits = append(limits, Limit{c.Name, max(least, declared)})
+		limit := s.pod.Declared.Of(c.Name)
+		boosted := cpu.FromCores(limit.Cores() * s.pod.StartupBoost).RoundDown(cpu.Quantum)
+		limits = append(limits, Limit{c.Name, limit})
+		least, declared = append(least, max(boosted, limit)), append(declared, limit)
+	}
+	for i, fitted := range cpu.FitTotal(least, declared, s.pod.Ceiling) {
+		limits[i].CPU = max(fitted.RoundDown(cpu.Quantum), declared[i])
 	}
 	return limits, until
 }
@@ -89,11 +94,15 @@ func (s *state) starts() (starts bool, until time.Time) {
 		}
 		first = Earlier(first, c.StartedAt)
 	}
+	ready := p.Memory.FirstReady // a pod that loses its readiness, or whose node does, does not start again
+	if p.Ready && ready.IsZero() {
+		ready = p.ReadySince
+	}
 	switch {
 	case first.IsZero():
-		return !p.Ready, time.Time{}
-	case p.Ready:
-		until = Earlier(p.ReadySince.Add(s.cfg.BoostGrace), first.Add(s.cfg.BoostMax))
+		return !p.Ready && !p.started(), time.Time{}
+	case !ready.IsZero():
+		until = Earlier(ready.Add(s.cfg.BoostGrace), first.Add(s.cfg.BoostMax))
 	case p.UnreadySince.After(first):
 		return false, time.Time{}
 	default:

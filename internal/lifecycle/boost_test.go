@@ -38,8 +38,18 @@ func TestBoostEndsOnce(t *testing.T) {
 		"it becomes Ready at the very last": {cfg.BoostMax - time.Second, ready(0), true},
 		"it was Ready before":               {time.Minute, func(p *Pod) { p.UnreadySince = noon.Add(-time.Second) }, false},
 		"a container restarted":             {time.Minute, func(p *Pod) { p.Containers[0].Restarts = 1 }, false},
-		"there is no factor":                {time.Minute, func(p *Pod) { p.StartupBoost = 0 }, false},
-		"it is not managed":                 {time.Minute, func(p *Pod) { p.Excluded.Reason = reasons.OptedOut }, false},
+		"it lost its readiness, and is Ready again": {time.Minute, func(p *Pod) {
+			ready(0)(p)
+			p.Memory.FirstReady = noon.Add(-cfg.BoostGrace)
+		}, false},
+		"its node was not Ready for a while": {time.Minute, func(p *Pod) {
+			p.Memory.FirstReady = noon.Add(-30 * time.Second)
+		}, false},
+		"its container has ended, and is about to be restarted": {0, func(p *Pod) {
+			p.Containers[0].EndedAt = []time.Time{noon.Add(-time.Second)}
+		}, false},
+		"there is no factor": {time.Minute, func(p *Pod) { p.StartupBoost = 0 }, false},
+		"it is not managed":  {time.Minute, func(p *Pod) { p.Excluded.Reason = reasons.OptedOut }, false},
 		"another client has resized it": {time.Minute, func(p *Pod) {
 			p.Containers[0].Limit, p.Containers[0].InForce, p.Containers[0].PossiblyOwn = 700, 700, false
 		}, false},

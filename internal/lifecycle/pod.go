@@ -110,6 +110,8 @@ type Memory struct {
 	// sent Sent since. So any other limit is of another writer.
 	Witnessed bool
 	Sent      Limits
+	// FirstReady is when the pod became Ready first, as far as this process has seen; zero: never.
+	FirstReady time.Time
 	// WaitsSince is when the increase of the pod began to wait for decreases: see Task.WaitsSince.
 	WaitsSince time.Time
 }
@@ -124,6 +126,9 @@ func (m *Memory) Send(move actuator.Move) {
 
 // Witness notes what the process sees of the pod.
 func (m *Memory) Witness(p *Pod) {
+	if p.Ready && m.FirstReady.IsZero() {
+		m.FirstReady = p.ReadySince
+	}
 	m.Witnessed = m.Witnessed || p.Recorded && p.Declared != nil && p.Current().Equal(p.LastApplied())
 }
 
