@@ -100,7 +100,7 @@ func (r *repo) unit(ctx context.Context) error {
 	if err != nil {
 		fmt.Fprintf(r.out, "no API server, its tests are skipped: %v\n", err)
 	}
-	args := slices.Concat([]string{"-count=1", "-timeout=20m"}, r.race(), packages)
+	args := slices.Concat([]string{"-count=1", "-timeout=15m"}, r.race(), packages)
 	if err := r.goTest(ctx, "", []string{"KUBEBUILDER_ASSETS=" + assets}, args...); err != nil {
 		return err
 	}
