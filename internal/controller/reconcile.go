@@ -105,7 +105,7 @@ func (r *Reconciler) Init() *Reconciler {
 	r.Client, r.Resize = r.Replica.Client(r.Client), r.Replica.Resizer(r.Resize)
 	now := func() time.Time { return r.Now() }
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
-	r.backoffs = flowcontrol.NewBackoffs(r.jitter)
+	r.backoffs = flowcontrol.NewBackoffs(func(d time.Duration) time.Duration { return r.jitter(d) })
 	r.memory.nodes, r.requeue = map[string]*nodeMemory{}, newRequeue()
 	served := func() bool {
 		closed, _ := r.Gate.Closed()
