@@ -25,7 +25,7 @@ import (
 
 // BenchmarkRound110Pods2Containers is what the agent does each second where CPU is scarce: it reads 330
 // real cgroups, runs the round and queues what is to be published. On the full node all CPUs are busy, so
-// that the pressure of all containers is read; on the quiet one it rests, as where the price is from before.
+// that the pressure of all containers is read; on the quiet one it is read rarely, as where the price is from before.
 // Quotas enforce the limits on both. On v2 they are missing where this machine has the cpu controller on
 // v1. cpu-ms/op is the CPU time of the process, user and system, collection
 // of garbage included, with the memory settings of the shipped program.
@@ -84,7 +84,7 @@ func BenchmarkSecond110Pods2Containers(b *testing.B) {
 	}
 }
 
-// neverBusy has the pressure rest.
+// neverBusy has the pressure read rarely.
 const neverBusy = 2
 
 // measure reports the CPU time of what is done.

@@ -123,7 +123,7 @@ func (c Config) Next(e Estimate, r sense.Rate, share cpu.Milli) Estimate {
 	}
 	latest := usage * (1 + gain)
 	seconds, throttleRatio, pressure := r.Elapsed.Seconds(), min(maxGain, r.ThrottleRatio), r.Pressure
-	if r.PressureRests {
+	if r.PressureUnread {
 		pressure = e.Pressure
 	}
 	if e.Samples == 0 {

@@ -20,7 +20,7 @@ type Config struct {
 	// it: two more files of each are held open and read. Without it they are not opened.
 	MemoryIOPressure bool
 	// PressureFrom is the share of the CPUs that are busy from which the CPU pressure of the containers
-	// is read in each Read; below, it is read at RestInterval. 0: in each Read.
+	// is read in each Read; below, it is read at FullReadInterval. 0: in each Read.
 	PressureFrom float64
 	// Now is the clock of samples and retries. Nil: time.Now.
 	Now func() time.Time

@@ -4,23 +4,23 @@ package kernel
 
 import "time"
 
-// RestInterval is how often what hardly ever changes, or counts on a busy machine alone, is read of
+// FullReadInterval is how often what hardly ever changes, or counts on a busy machine alone, is read of
 // each pod: the quotas that enforce its limits, and its containers' pressure while CPUs are idle.
-const RestInterval = 10 * time.Second
+const FullReadInterval = 10 * time.Second
 
-// restSlots spreads the pods over the Reads of RestInterval, so that each Read costs the same.
-const restSlots = 10
+// fullReadSlots spreads the pods over the Reads of FullReadInterval, so that each Read costs the same.
+const fullReadSlots = 10
 
-// rest begins a Read of the pod: from restUntil on all of its files are read, and then some rest.
-func (p *pod) rest(now time.Time) {
-	if p.due = !now.Before(p.restUntil); !p.due {
+// beginRead begins a Read of the pod: from fullReadAt on all of its files are read, once.
+func (p *pod) beginRead(now time.Time) {
+	if p.due = !now.Before(p.fullReadAt); !p.due {
 		return
 	}
-	rest := RestInterval
-	if p.restUntil.IsZero() {
-		rest = RestInterval * time.Duration(p.slot+1) / restSlots
+	interval := FullReadInterval
+	if p.fullReadAt.IsZero() {
+		interval = FullReadInterval * time.Duration(p.slot+1) / fullReadSlots
 	}
-	p.restUntil = now.Add(rest)
+	p.fullReadAt = now.Add(interval)
 }
 
 // enforces says whether the quotas of the containers, as last read, are those of the target's limits.

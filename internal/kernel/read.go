@@ -24,9 +24,9 @@ type pod struct {
 	read       uint64 // the last Read with it among the targets
 	own        member
 	containers []*member
-	restUntil  time.Time // then all files are read; until then those that rest are not
+	fullReadAt time.Time // then all files are read; until then those that hardly change are not
 	due        bool      // all files are read in this Read
-	slot       int       // of restSlots
+	slot       int       // of fullReadSlots
 	lookups    int       // in a row that left a cgroup missing
 	nextLookup time.Time
 	released   atomic.Bool // the read of it that blocked has ended
@@ -120,7 +120,7 @@ func (h *Host) prepare(t Target, pass *pass) *pod {
 	if p.missing() && (pass.hinted || p.lookups < maxFastLookups || !pass.now.Before(p.nextLookup)) {
 		pass.scan = h.resolve(p, pass.now) || pass.scan
 	}
-	p.rest(pass.now)
+	p.beginRead(pass.now)
 	if !pass.recheck {
 		return p
 	}
@@ -135,7 +135,7 @@ func (h *Host) prepare(t Target, pass *pass) *pod {
 func (h *Host) track(t Target) *pod {
 	p := h.pods[t.Pod]
 	if p == nil {
-		p = &pod{key: cgroupname.PodKey(t.Pod), slot: h.tracked % restSlots}
+		p = &pod{key: cgroupname.PodKey(t.Pod), slot: h.tracked % fullReadSlots}
 		h.tracked++
 		h.pods[t.Pod] = p
 	}

@@ -14,9 +14,9 @@
 //   - ReadDoesNotAllocate: a Read allocates its Sample and nothing else.
 //   - MemoryIOPressureIsOptional: memory and IO pressure are opened and read only with
 //     Config.MemoryIOPressure.
-//   - QuotasRest: a quota that enforces the limit in the pod's spec is read at RestInterval alone; another
+//   - QuotasAreReadRarely: a quota that enforces the limit in the pod's spec is read at FullReadInterval alone; another
 //     one in each Read, and any change of the spec's limit makes it another one.
-//   - PressureRests: while CPUs are idle, the pressure of a container is read at RestInterval alone.
+//   - PressureIsReadRarely: while CPUs are idle, the pressure of a container is read at FullReadInterval alone.
 //   - ReadsPerRound: how many files a Read reads, on a quiet node and on a full one.
 //   - LookReadsCountersAlone: a Look reads the idle time and the usage and throttling of its targets. It
 //     looks nothing up and opens no file.
@@ -41,7 +41,7 @@ type Target struct {
 	// Containers are the runtime's container IDs, without "containerd://" or the like.
 	Containers []string
 	// Limits are the limits in the pod's spec, in the order of Containers; 0: none. Quotas that enforce
-	// them are read at RestInterval alone. Nil: they are not known, and each Read reads the quotas.
+	// them are read at FullReadInterval alone. Nil: they are not known, and each Read reads the quotas.
 	Limits []cpu.Milli
 }
 

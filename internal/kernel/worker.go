@@ -32,7 +32,7 @@ type worker struct {
 	noPSI  bool
 	// countersOnly is that of the batch.
 	countersOnly bool
-	// pressures and quotas: those of the pod that is being read are read, though they may rest.
+	// pressures and quotas: those of the pod that is being read are read, though they may be read rarely.
 	pressures, quotas bool
 
 	mu        sync.Mutex

@@ -11,7 +11,7 @@ import (
 	"github.com/mbcas/mbcas/internal/sense"
 )
 
-// TestPressureCountsWhenFull: rounds with pressure that rests while CPUs are idle decide as rounds that
+// TestPressureCountsWhenFull: rounds with pressure that is read rarely while CPUs are idle decide as rounds that
 // have it each time, through loads that fill the node at once and leave it, at each interval. They show
 // the pressure in between, too.
 func TestPressureCountsWhenFull(t *testing.T) {
@@ -42,7 +42,7 @@ func TestPressureCountsWhenFull(t *testing.T) {
 					}
 				}
 				if diff := cmp.Diff(outs[0].Decisions, outs[1].Decisions); diff != "" {
-					t.Fatalf("interval %v, seed %d, tick %d (-always read +at rest):\n%s", interval, seed, tick, diff)
+					t.Fatalf("interval %v, seed %d, tick %d (-always read +rarely):\n%s", interval, seed, tick, diff)
 				}
 			}
 		}
@@ -53,9 +53,9 @@ func TestPressureCountsWhenFull(t *testing.T) {
 }
 
 // pressureWorld is a node with three pods.
-func pressureWorld(rests bool) *world {
+func pressureWorld(rarely bool) *world {
 	w := newWorld(&fakePod{name: "a", request: 500, declared: 4000}, &fakePod{name: "b", request: 1000, declared: 4000},
 		&fakePod{name: "c", request: 1500, declared: 4000})
-	w.rests = rests
+	w.rarely = rarely
 	return w
 }

@@ -13,8 +13,8 @@ const (
 	// a CPU there is always some idle time.
 	fullThreshold = 0.97
 	// pressureThreshold is the share of a node's CPUs that are busy from which the pressure of its
-	// containers is read: low enough that a full node is above it. Idle tasks' waiting for IO counts as
-	// busy there.
+	// containers is read: low enough that a full node is above it. Time in which CPUs wait for IO counts
+	// as neither busy nor idle.
 	pressureThreshold = 0.85
 	// maxSystemShare is the share of the supply that usage outside of pods can take at most: the
 	// kernel's weights leave the pods about half, which floors for all pods would leave idle.

@@ -24,7 +24,7 @@ type world struct {
 	noStat   bool          // the node's usage cannot be read
 	noPods   bool          // the usage of the pods cannot be read
 	stalls   bool          // memory and IO pressure are read
-	rests    bool          // the pressure of pods rests, as that of a kernel.Host
+	rarely   bool          // the pressure of pods is read as by a kernel.Host
 	read     time.Duration // all at the last round
 	known    bool          // that price is known
 	before   market.Price  // in force before a restart
@@ -126,8 +126,8 @@ func (w *world) pass(d time.Duration) {
 // round runs a round and applies it.
 func (w *world) round() (out Output) {
 	in := w.input()
-	if w.rests {
-		w.rest(in.Sample)
+	if w.rarely {
+		w.keepPressure(in.Sample)
 	}
 	w.read = w.all
 	w.state, out = Run(w.cfg, w.state, in)
@@ -240,13 +240,13 @@ func (w *world) input() Input {
 	return in
 }
 
-// rest has pressure read as a kernel.Host reads it.
-func (w *world) rest(s kernel.Sample) {
+// keepPressure has pressure read as a kernel.Host reads it.
+func (w *world) keepPressure(s kernel.Sample) {
 	share := (w.all - w.read).Seconds() / (w.interval.Seconds() * w.node.Capacity.Cores())
 	for i, p := range w.pods {
 		g := &s.Pods[i].Containers[0]
 		last := &p.lastRead
-		if !last.Found || share >= w.cfg.PressureFrom(w.interval) || w.now.Sub(last.At) >= kernel.RestInterval {
+		if !last.Found || share >= w.cfg.PressureFrom(w.interval) || w.now.Sub(last.At) >= kernel.FullReadInterval {
 			*last = *g
 		}
 		g.Pressure, g.PressureAt = last.Pressure, last.At

@@ -44,11 +44,11 @@ type Rate struct {
 	// 0 when no period passed because the group was idle or had no quota.
 	ThrottleRatio float64
 	// Pressure is the share of time in which some task waited for a CPU, between its last two reads. It
-	// is unknown where PressureRests: the kernel has it, and it was not read since the earlier sample.
-	Pressure      Ratio
-	PressureRests bool
-	QuotaKnown    bool      // false: the kernel has no quota file
-	Quota         cpu.Milli // in force, as a limit; 0: none
+	// is unknown where PressureUnread: the kernel has it, and it was not read since the earlier sample.
+	Pressure       Ratio
+	PressureUnread bool
+	QuotaKnown     bool      // false: the kernel has no quota file
+	Quota          cpu.Milli // in force, as a limit; 0: none
 	// MinLimit is the lowest limit, in whole quanta, whose quota the kernel accepts; 0: unknown.
 	MinLimit cpu.Milli
 	Stalls   *Stalls // nil: not read in one of the samples
@@ -173,7 +173,7 @@ func groupRate(before, after *kernel.Group, longest time.Duration) Rate {
 	if over := after.PressureTime().Sub(before.PressureTime()); over > 0 {
 		r.Pressure = someRatio(before.Pressure, after.Pressure, over)
 	} else {
-		r.PressureRests = after.Pressure.Known
+		r.PressureUnread = after.Pressure.Known
 	}
 	if x, y := before.Stalls, after.Stalls; x != nil && y != nil {
 		r.Stalls = &Stalls{Memory: fullRatio(x.Memory, y.Memory, elapsed), IO: fullRatio(x.IO, y.IO, elapsed)}

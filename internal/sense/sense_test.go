@@ -237,7 +237,7 @@ func TestRatiosAreBounded(t *testing.T) {
 }
 
 // TestPressureHasItsOwnTime: a pressure that was read 10 s ago and now is a share of these 10 s, whatever
-// the time between the samples; one that was not read since the earlier sample rests.
+// the time between the samples; one that was not read since the earlier sample is unread.
 func TestPressureHasItsOwnTime(t *testing.T) {
 	of := func(some, read time.Duration, at time.Duration) kernel.Sample {
 		s := sample(at, "c", kernel.Stat{Usage: at})
@@ -253,7 +253,7 @@ func TestPressureHasItsOwnTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after kernel.Sample
 		want          Ratio
-		rests         bool
+		unread        bool
 	}{
 		"read in both":                {of(ms(100), ms(9000), ms(9000)), of(ms(600), ms(10000), ms(10000)), Ratio{true, 0.5}, false},
 		"read after 10 s":             {of(ms(100), 0, ms(9000)), of(ms(2100), ms(10000), ms(10000)), Ratio{true, 0.2}, false},
@@ -263,8 +263,8 @@ func TestPressureHasItsOwnTime(t *testing.T) {
 		"shown again":                 {hidden, of(ms(100), ms(10000), ms(10000)), Ratio{}, false},
 	} {
 		r := Compare(c.before, c.after, 3*time.Second).Pods[0].Containers[0]
-		if r.Validity != Valid || r.Pressure != c.want || r.PressureRests != c.rests {
-			t.Errorf("%s: %+v, rests %v; want %+v, %v", name, r.Pressure, r.PressureRests, c.want, c.rests)
+		if r.Validity != Valid || r.Pressure != c.want || r.PressureUnread != c.unread {
+			t.Errorf("%s: %+v, unread %v; want %+v, %v", name, r.Pressure, r.PressureUnread, c.want, c.unread)
 		}
 	}
 }

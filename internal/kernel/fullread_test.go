@@ -31,8 +31,8 @@ func (n *node) counted() map[string]int {
 	return count
 }
 
-// restingNode is a node whose containers' pressure rests while CPUs are idle.
-func restingNode(t *testing.T, version kernel.Version) *node {
+// quietNode is a node whose containers' pressure is read rarely while CPUs are idle.
+func quietNode(t *testing.T, version kernel.Version) *node {
 	return newNode(t, cgroups.Shape{Version: version}, func(n *node) {
 		n.cfg.PressureFrom = 0.85
 		n.pass(0)
@@ -67,13 +67,13 @@ func quotaOf(limit cpu.Milli) kernel.Quota {
 }
 
 // TestReadsPerRound: a round reads the counters of all cgroups, on a full node the pressure of all
-// containers, and of each pod every ten seconds the rest.
+// containers, and all of each pod every ten seconds.
 func TestReadsPerRound(t *testing.T) {
 	const pods, containers = 20, 40
 	for _, version := range []kernel.Version{kernel.V1, kernel.V2, kernel.Hybrid} {
 		for busy, pressures := range map[float64]int{0.5: containers / 10, 0.84: containers / 10, 0.86: containers, 1: containers} {
 			t.Run(fmt.Sprint(version, " ", busy), func(t *testing.T) {
-				n := restingNode(t, version)
+				n := quietNode(t, version)
 				targets := limited(n, pods, 2)
 				count := n.counted()
 				// as many Reads as it takes until each pod has its turn; none of them with a recheck
@@ -104,12 +104,12 @@ func TestReadsPerRound(t *testing.T) {
 	}
 }
 
-// TestPressureRests: on a machine that is not busy the pressure is that of ten seconds ago at most, with
+// TestPressureIsReadRarely: on a machine that is not busy the pressure is that of ten seconds ago at most, with
 // the time of its read; from the first Read on after a busy second it is new.
-func TestPressureRests(t *testing.T) {
+func TestPressureIsReadRarely(t *testing.T) {
 	for _, version := range []kernel.Version{kernel.V2, kernel.Hybrid} {
 		t.Run(string(version), func(t *testing.T) {
-			n := restingNode(t, version)
+			n := quietNode(t, version)
 			target := limited(n, 1, 1)[0]
 			const unknown = 0.1
 			var waited time.Duration
@@ -128,7 +128,7 @@ func TestPressureRests(t *testing.T) {
 			for range 100 {
 				g := second(0.5)
 				age := n.now.Sub(g.PressureTime())
-				if want := waited - age/10; g.Pressure.Some != want || age >= kernel.RestInterval {
+				if want := waited - age/10; g.Pressure.Some != want || age >= kernel.FullReadInterval {
 					t.Fatalf("pressure %v of %v ago, want %v", g.Pressure.Some, age, want)
 				}
 				times[g.PressureTime()] = true
@@ -150,9 +150,9 @@ func TestPressureRests(t *testing.T) {
 	}
 }
 
-// TestQuotasRest: a quota is read in each Read while it is not that of the limit in the spec; a change of
+// TestQuotasAreReadRarely: a quota is read in each Read while it is not that of the limit in the spec; a change of
 // which nothing tells is found within ten seconds. Burst and period are read with a new quota.
-func TestQuotasRest(t *testing.T) {
+func TestQuotasAreReadRarely(t *testing.T) {
 	for _, version := range []kernel.Version{kernel.V1, kernel.V2, kernel.Hybrid} {
 		t.Run(string(version), func(t *testing.T) {
 			n := newNode(t, cgroups.Shape{Version: version}, nil)
@@ -195,7 +195,7 @@ func TestQuotasRest(t *testing.T) {
 				t.Errorf("%d quotas were read after that", reads())
 			}
 			set(target.Containers[0], quotaOf(600)) // by another program
-			for range int(kernel.RestInterval / time.Second) {
+			for range int(kernel.FullReadInterval / time.Second) {
 				n.read(target)
 			}
 			check("ten seconds after an external change", quotaOf(1200), quotaOf(600))
