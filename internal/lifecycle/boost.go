@@ -83,17 +83,7 @@ func (s *state) startupLimits() (limits Limits, until time.Time) {
 // starts says whether the pod starts for the first time, and until when at the latest; zero: not known yet. One
 // that was Ready before, or that had a container restart, has started.
 func (s *state) starts() (starts bool, until time.Time) {
-	p := s.pod
-	var first time.Time
-	for _, c := range p.Containers {
-		if !p.managed(c) {
-			continue
-		}
-		if c.Restarts > 0 {
-			return false, time.Time{}
-		}
-		first = Earlier(first, c.StartedAt)
-	}
+	p, first := s.pod, s.pod.firstStart()
 	ready := p.Memory.FirstReady // a pod that loses its readiness, or whose node does, does not start again
 	if p.Ready && ready.IsZero() {
 		ready = p.ReadySince
@@ -109,6 +99,21 @@ func (s *state) starts() (starts bool, until time.Time) {
 		until = first.Add(s.cfg.BoostMax)
 	}
 	return s.now.Before(until), until
+}
+
+// firstStart is when the first of the containers whose limit is resized started; zero: none has, or one has
+// restarted since.
+func (p *Pod) firstStart() (first time.Time) {
+	for _, c := range p.Containers {
+		switch {
+		case !p.managed(c):
+		case c.Restarts > 0:
+			return time.Time{}
+		default:
+			first = Earlier(first, c.StartedAt)
+		}
+	}
+	return first
 }
 
 // started says whether a container whose limit is resized has started.

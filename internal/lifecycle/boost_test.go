@@ -93,3 +93,28 @@ func TestABoostWaitsForItsRecord(t *testing.T) {
 		t.Errorf("resized to %v without a record", task.Move)
 	}
 }
+
+// TestABoostIsFollowed: a boost counts as carried out while no kubelet has looked at the pod. If that then begins with
+// the declared limit, the resize is in flight until it is carried out, for a time from the start of the container and
+// not from the resize: images may take long.
+func TestABoostIsFollowed(t *testing.T) {
+	cfg := DefaultConfig()
+	for name, c := range map[string]struct {
+		age    time.Duration // of the container
+		phase  Phase
+		reason reasons.Reason
+	}{
+		"it has just started": {time.Second, PhasePending, reasons.ResizeInFlight},
+		"it started long ago": {cfg.ActuationTimeout + time.Second, PhaseFailed, reasons.ResizeTimedOut},
+	} {
+		p := starting(c.age)
+		p.Containers[0].Limit, p.Containers[0].PossiblyOwn, p.Progress = 1500, true, actuator.InProgress
+		p.Status.Phase, p.Status.Reason, p.Status.Applied = PhaseApplied, reasons.StartupBoost, app(1500)
+		p.Status.LastApplied = noon.Add(-2 * cfg.ActuationTimeout)
+		p.Status.LastIncrease = p.Status.LastApplied
+		task := Decide(cfg, Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{p}, noon)[0]
+		if task.Status.Phase != c.phase || task.Status.Reason != c.reason {
+			t.Errorf("%s: %s/%s, want %s/%s", name, task.Status.Phase, task.Status.Reason, c.phase, c.reason)
+		}
+	}
+}

@@ -36,11 +36,13 @@ func followInFlight(s *state) verdict {
 		}
 		s.resized(s.now, purpose, s.Status.lastApplied(p.Declared), now, s.cfg)
 	}
-	inFlight := s.Status.Phase == PhasePending && s.Status.Reason == reasons.ResizeInFlight
+	// A kubelet that has not looked at the pod yet reports nothing, which looks like a boost carried out.
+	inFlight := s.Status.Phase == PhasePending && s.Status.Reason == reasons.ResizeInFlight ||
+		s.Status.Reason == reasons.StartupBoost
 	failed := s.Status.failed()
 	switch {
 	case p.Progress == actuator.Done:
-		if inFlight || failed && s.Status.Reason == reasons.ResizeTimedOut {
+		if inFlight && s.Status.Phase == PhasePending || failed && s.Status.Reason == reasons.ResizeTimedOut {
 			s.Done = true
 			s.settle()
 		}
@@ -91,7 +93,11 @@ func (s *state) waitAfterFailure() {
 // judgeProgress decides whether the kubelet may go on, or has failed. A resize that timed out may
 // yet be carried out, so it is not reverted.
 func (s *state) judgeProgress() {
-	late := s.Status.LastApplied.Add(s.cfg.ActuationTimeout)
+	from := s.Status.LastApplied // or when the kubelet began, after the images had been pulled
+	if first := s.pod.firstStart(); first.After(from) {
+		from = first
+	}
+	late := from.Add(s.cfg.ActuationTimeout)
 	switch progress := s.pod.Progress; {
 	case progress == actuator.Deferred:
 		s.fail(reasons.ResizeDeferred)

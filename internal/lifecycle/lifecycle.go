@@ -21,7 +21,8 @@
 //   - NamesTheConstraint: a pod that the market would lower, and that must not be decreased, says
 //     why.
 //   - BoostEndsOnce: a start-up boost ends when the pod has been Ready for its grace, and at the latest after
-//     its longest time; no later trouble begins another.
+//     its longest time; neither a restart nor a lost readiness begins another.
+//   - ABoostIsFollowed: a boost that the kubelet did not begin with is in flight like any resize.
 //   - BackOffDoubles: each failure in a row doubles the wait.
 package lifecycle
 
