@@ -66,13 +66,14 @@ func (r *Reconciler) writeSlowly(
 	defer leave()
 	end, wait := r.Now().Add(statusTime), r.jitter(statusWait)
 	for i := range waiting {
+		wrote := false
 		r.forEach(ctx, reporting, waiting[i:i+1], func(t *task) (err error) {
-			if !may || r.Now().After(end) || !r.statuses.Try(r.Now, func() { err = write(t) }) {
+			if !may || r.Now().After(end) || !r.statuses.Try(r.Now, func() { wrote, err = true, write(t) }) {
 				t.Recheck(r.Now().Add(wait))
 			}
 			return err
 		})
-		if overtaken() {
+		if wrote && overtaken() {
 			return false
 		}
 	}
