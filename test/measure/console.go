@@ -47,6 +47,7 @@ func (c *console) Show(run *recorder.Run, at time.Duration, samples []recorder.S
 	step := run.Plan.At(max(0, at-time.Second/2))
 	line := progress.Line{At: at, Phase: run.Name + ", " + step.Name, Left: max(0, run.Plan.Length()-at) + c.after}
 	var p99, price float64
+	var pricedAt time.Time
 	for _, x := range samples {
 		w, _ := c.script.Find(x.App)
 		switch {
@@ -57,8 +58,8 @@ func (c *console) Show(run *recorder.Run, at time.Duration, samples []recorder.S
 		case x.App == step.Hog:
 			line.Hog.Limit, line.Hog.Usage = x.Quota, x.Usage
 		}
-		if v, err := strconv.ParseFloat(x.Price, 64); err == nil && w.Managed() {
-			price = max(price, v)
+		if v, err := strconv.ParseFloat(x.Price, 64); err == nil && w.Managed() && !x.PriceAt.Before(pricedAt) {
+			price, pricedAt = v, x.PriceAt
 		}
 	}
 	line.Price, line.Latencies = progress.Price(price), []string{progress.Latency(p99)}

@@ -15,8 +15,8 @@ type Line struct {
 	At           time.Duration
 	Phase        string
 	Latencies    []string // of the service that the phase is about
-	Price        string
-	Replicas     int // of the service
+	Price        string   // of the last published decision: one is published when a limit changes
+	Replicas     int      // of the service
 	Service, Hog Pod
 	Left         time.Duration // 0: not known
 }
@@ -44,7 +44,7 @@ func (t *Table) Print(out io.Writer, l Line) {
 		for _, head := range t.Latencies {
 			fmt.Fprintf(out, "  %12s", head)
 		}
-		fmt.Fprintf(out, "  %7s  %22s  %14s", "price", "service: limit, usage", "hog: both")
+		fmt.Fprintf(out, "  %10s  %22s  %14s", "last price", "service: limit, usage", "hog: both")
 		if l.Left > 0 {
 			fmt.Fprintf(out, "  (%v left)", l.Left.Round(10*time.Second))
 		}
@@ -59,7 +59,7 @@ func (t *Table) Print(out io.Writer, l Line) {
 	if l.Replicas > 1 {
 		service = fmt.Sprintf("%d x %s", l.Replicas, service)
 	}
-	fmt.Fprintf(out, "  %7s  %22s  %14s\n", l.Price, service, l.Hog)
+	fmt.Fprintf(out, "  %10s  %22s  %14s\n", l.Price, service, l.Hog)
 }
 
 // String is the limit and the usage; nothing for a pod that has neither.

@@ -95,6 +95,7 @@ type entry struct {
 type decision struct {
 	demand cpu.Milli
 	price  string
+	at     time.Time // of the counters behind it
 	phase  v1alpha1.Phase
 }
 
@@ -170,6 +171,7 @@ func (r *Recorder) seeDecision(pa *v1alpha1.PodAllocation) {
 	d := decision{phase: pa.Status.Phase}
 	if pa.Spec.Decision != nil {
 		d.demand, d.price = pa.Spec.Decision.Demand, pa.Spec.Decision.Price.String()
+		d.at = pa.Spec.Decision.ObservedAt.Time
 	}
 	uid := string(pa.Spec.PodRef.UID)
 	if d.phase == v1alpha1.PhaseFailed && r.decisions[uid].phase != v1alpha1.PhaseFailed {

@@ -41,7 +41,8 @@ type Sample struct {
 	Throttled                    float64 // milliseconds of throttled time per second, summed over CPUs
 	ThrottleRatio                float64 // throttled periods / periods, of the pod with the highest ratio
 	Demand                       cpu.Milli
-	Price                        string
+	Price                        string    // of the last published decision
+	PriceAt                      time.Time // when that was made
 	// Latency of the requests that ended in the last Window, in milliseconds; 0: none ended.
 	P50, P99 float64
 }

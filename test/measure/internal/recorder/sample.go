@@ -93,7 +93,7 @@ func (r *Recorder) workloads(probes map[string]*probe, step script.Step, at time
 		s.Throttled, s.ThrottleRatio = s.Throttled+x.Throttled, max(s.ThrottleRatio, x.ThrottleRatio)
 		r.mu.Lock()
 		d := r.decisions[p.UID]
-		s.Demand, s.Price, s.Desired = s.Demand+d.demand, d.price, r.desired[p.App]
+		s.Demand, s.Price, s.PriceAt, s.Desired = s.Demand+d.demand, d.price, d.at, r.desired[p.App]
 		r.mu.Unlock()
 	}
 	return now
