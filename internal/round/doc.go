@@ -34,8 +34,6 @@
 //   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
 //   - NoisePublishesNothing: small or brief changes of demand and price that change no limit are
 //     not published.
-//   - OnePodPublishesThePrice: when the price changes and no limit does, one decision of the node
-//     is published.
 //   - StaleNeverDecides: a pod without valid rates gets no decision.
 //   - NewPodsAreOnlyRaised: a pod with too few samples is not lowered, and until the node has
 //     enough samples, only throttled pods are raised, and where the price from before is not known
