@@ -349,6 +349,7 @@ func TestADroppedEventIsSentLater(t *testing.T) {
 	r := newRig(t)
 	for name, still := range map[string]bool{"still refused": true, "accepted since": false} {
 		t.Run(name, func(t *testing.T) {
+			r.hear() // the other's Lease is dated ten minutes ahead
 			l := r.in(t).live()
 			told := &droppingEvents{}
 			pod := l.raised(map[bool]string{true: "still", false: "since"}[still])

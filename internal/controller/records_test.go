@@ -237,6 +237,7 @@ func TestAFrozenLeaderOverwritesNothing(t *testing.T) {
 	for name, frozenAt := range map[string]string{"ledger": "ConfigMap", "status": "status"} {
 		t.Run(name, func(t *testing.T) {
 			r := r.in(t)
+			r.hear() // the other's Lease is dated a minute ahead
 			a, b := r.live(), r.live()
 			pod := a.raised(name)
 			b.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
