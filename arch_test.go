@@ -62,6 +62,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/coordinator/runner", "market api/v1alpha1 internal/coordinator internal/kube kubernetes"},
 	{"internal/controller/metrics", "api/v1alpha1/reasons internal/liveness github.com/prometheus"},
 	{"internal/controller/order", "kubernetes"},
+	{"internal/controller/requeue", "kubernetes"},
 	{"internal/events", "kubernetes golang.org/x/time"},
 	{"internal/dispatch", `
 		api/v1alpha1/reasons cpu actuator actuator/podresize internal/lifecycle internal/quota internal/quota/shares
@@ -69,7 +70,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/controller", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 actuator actuator/podresize
 		internal/lifecycle internal/liveness internal/quota internal/quota/shares internal/coordinator
-		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/controller/order
+		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/controller/order internal/controller/requeue
 		internal/events internal/dispatch internal/demandsignal
 		internal/kube internal/objectcache internal/constraints internal/allocation internal/markets internal/nodeallocation
 		internal/autoscalers internal/audit internal/restore internal/sharding kubernetes github.com/go-logr/logr`},

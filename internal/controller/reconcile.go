@@ -24,6 +24,7 @@ import (
 	"github.com/mbcas/mbcas/internal/autoscalers"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
+	"github.com/mbcas/mbcas/internal/controller/requeue"
 	"github.com/mbcas/mbcas/internal/coordinator/runner"
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/dispatch"
@@ -50,7 +51,7 @@ type Reconciler struct {
 	memory      memory
 	liveness    *liveness.Agents
 	lookups     lookups
-	requeue     requeue
+	requeue     requeue.Queues
 	coordinator *runner.Runner
 	quotas      *shares.Divider
 	pacing
@@ -106,7 +107,7 @@ func (r *Reconciler) Init() *Reconciler {
 	now := func() time.Time { return r.Now() }
 	r.jitter = func(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 	r.backoffs = flowcontrol.NewBackoffs(func(d time.Duration) time.Duration { return r.jitter(d) })
-	r.memory.nodes, r.requeue = map[string]*nodeMemory{}, newRequeue()
+	r.memory.nodes, r.requeue = map[string]*nodeMemory{}, requeue.New()
 	served := func() bool {
 		closed, _ := r.Gate.Closed()
 		return closed != reasons.CRDNotInstalled
@@ -136,7 +137,7 @@ func (r *Reconciler) Init() *Reconciler {
 		Now:     now,
 		Fresh:   func(node string, now time.Time) bool { return r.liveness.Age(node, now) < c.FreezeAfter },
 		Price:   r.memory.markets.Price,
-		Requeue: r.requeue.nodes, Log: r.Log,
+		Requeue: r.requeue.Nodes, Log: r.Log,
 	}
 	return r
 }
@@ -150,7 +151,7 @@ func (r *Reconciler) dispatcher() *dispatch.Dispatcher {
 		Breakers:    flowcontrol.NewBreakers(func(d time.Duration) time.Duration { return r.jitter(d) }),
 		Quotas:      dispatch.NewQuotas(r.Client, c.Actuator.DeadBand, reservations, r.ownedElsewhere),
 		FreezeAfter: c.FreezeAfter,
-		Answered:    func(ctx context.Context, node string) { r.requeue.nodes(ctx, []string{node}) },
+		Answered:    func(ctx context.Context, node string) { r.requeue.Nodes(ctx, []string{node}) },
 		Failed: func(ctx context.Context, pod *corev1.Pod, err error) {
 			if ctx.Err() == nil { // the status of the pod says when the resize is tried again
 				r.failed(pod, err, true)

@@ -66,13 +66,13 @@ func (u *underTest) Background(ctx context.Context) (requests []reconcile.Reques
 	clear(u.answered)
 	if closed, _ := u.Gate.Closed(); closed != "" {
 		u.Gate.Set("", "")
-		u.requeue.allNodes()
+		u.requeue.AllNodes()
 	}
 	for {
 		select {
-		case e := <-u.requeue.all:
+		case e := <-u.requeue.All:
 			requests = append(requests, u.nodesOf(ctx, e.Object)...)
-		case e := <-u.requeue.some:
+		case e := <-u.requeue.Some:
 			requests = append(requests, u.nodesOf(ctx, e.Object)...)
 		default:
 			return requests

@@ -208,22 +208,22 @@ func TestAVPAWakesItsNamespace(t *testing.T) {
 	r.pod("web", "100m", "500m")
 	elsewhere.Run(t, apiserver.Pod(namespace, "web", apiserver.Container("app", "100m", "500m")))
 	for namespace, node := range map[string]string{r.namespace: r.kubelet.Node, namespace: elsewhere.Node} {
-		l.requeue.namespace(namespace)
+		l.requeue.Namespace(namespace)
 		var names []string
-		for _, q := range l.nodesOf(t.Context(), (<-l.requeue.some).Object) {
+		for _, q := range l.nodesOf(t.Context(), (<-l.requeue.Some).Object) {
 			names = append(names, q.Name)
 		}
 		if !slices.Equal(names, []string{node}) {
 			t.Errorf("nodes %v are looked at, want %s", names, node)
 		}
 	}
-	if len(l.requeue.all) != 0 {
+	if len(l.requeue.All) != 0 {
 		t.Error("all nodes are looked at")
 	}
-	for range cap(l.requeue.some) + 1 {
-		l.requeue.namespace(namespace)
+	for range cap(l.requeue.Some) + 1 {
+		l.requeue.Namespace(namespace)
 	}
-	if len(l.requeue.all) != 1 {
+	if len(l.requeue.All) != 1 {
 		t.Error("a change that found no room is forgotten")
 	}
 }

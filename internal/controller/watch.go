@@ -71,10 +71,10 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	setups := []interface{ Setup(mgr ctrl.Manager) error }{
 		&autoscalers.Discovery{
 			VPAs: vpas, API: r.Gate.Discovery, Reviews: r.Gate.API, Live: r.Live, Now: r.Now, Log: r.Log,
-			Changed: r.requeue.namespace, Interval: r.lookups.interval,
+			Changed: r.requeue.Namespace, Interval: r.lookups.interval,
 		},
 		&restore.Acknowledger{
-			Client: r.Client, Namespace: r.Config.Namespace, InFlight: r.Gate.InFlight.Load, Wake: r.requeue.pause,
+			Client: r.Client, Namespace: r.Config.Namespace, InFlight: r.Gate.InFlight.Load, Wake: r.requeue.Pause,
 			Blocked: r.Gate.Published, Warning: r.liveness.Warning, Changed: r.pauseChanged,
 			Acknowledge: r.Replica.Acknowledge, Leads: leads,
 		},
@@ -82,7 +82,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	if r.ReadMetric != nil {
 		signals := &demandsignal.Controller{
 			Config: r.Config.Signal, Client: r.Client, Live: r.Live, Read: r.ReadMetric, Leads: leads,
-			Targets: r.lookups.scaleTargets, Unmanaged: r.unmanaged, Changed: r.requeue.namespace,
+			Targets: r.lookups.scaleTargets, Unmanaged: r.unmanaged, Changed: r.requeue.Namespace,
 			Count: r.Metrics.Signals, Events: r.Events, Log: r.Log, Now: r.Now,
 		}
 		r.lookups.percentages = signals.Percentages
@@ -140,8 +140,8 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		b = b.Watches(w.object, h, builder.WithPredicates(claims, changed))
 	}
 	err := b.Watches(&corev1.ResourceQuota{}, r.quotas.Usage(r.nodesOf, r.Now)).
-		WatchesRawSource(source.Channel(r.requeue.some, nodes)).
-		WatchesRawSource(source.Channel(r.requeue.all, nodes)).
+		WatchesRawSource(source.Channel(r.requeue.Some, nodes)).
+		WatchesRawSource(source.Channel(r.requeue.All, nodes)).
 		WithOptions(controller.Options{
 			NeedLeaderElection:      ptr.To(false),
 			MaxConcurrentReconciles: r.Config.Nodes,
@@ -159,7 +159,7 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 // shardsChanged has all nodes looked at, as some may have come from another replica.
 func (r *Reconciler) shardsChanged() {
 	r.resizes.TakeOver()
-	r.requeue.allNodes()
+	r.requeue.AllNodes()
 }
 
 // setShare takes the part of the rate of resizes that goes with the nodes which this replica owns.
@@ -170,7 +170,7 @@ func (r *Reconciler) setShare(mine, all int) {
 
 // wakeOwn has those of some nodes looked at that this replica owns.
 func (r *Reconciler) wakeOwn(ctx context.Context, nodes []string) {
-	r.requeue.nodes(ctx, slices.DeleteFunc(nodes, func(node string) bool { return !r.Replica.Owns(node) }))
+	r.requeue.Nodes(ctx, slices.DeleteFunc(nodes, func(node string) bool { return !r.Replica.Owns(node) }))
 }
 
 // nodesOf are the nodes that a changed object concerns; of a Node without a name, all.
@@ -232,51 +232,6 @@ func (r *Reconciler) nodeOfLease(o *coordinationv1.Lease) string {
 	return name
 }
 
-// requeue has nodes reconciled that no change of a watched object concerns.
-type requeue struct {
-	all   chan event.GenericEvent // all nodes
-	some  chan event.GenericEvent // a node, or a namespace
-	pause chan event.GenericEvent // the switch
-}
-
-func newRequeue() requeue {
-	return requeue{
-		make(chan event.GenericEvent, 1), make(chan event.GenericEvent, 100), make(chan event.GenericEvent, 1),
-	}
-}
-
-// offer adds an object to a queue that has room.
-func offer(queue chan event.GenericEvent, o client.Object) bool {
-	select {
-	case queue <- event.GenericEvent{Object: o}:
-		return true
-	default:
-		return false
-	}
-}
-
-// allNodes requeues every node, unless they are about to be requeued already.
-func (q requeue) allNodes() { offer(q.all, &corev1.Node{}) }
-
-// nodes requeues some nodes. It waits until the queue has taken them, or ctx ends.
-func (q requeue) nodes(ctx context.Context, names []string) {
-	for _, name := range names {
-		select {
-		case <-ctx.Done():
-			return
-		case q.some <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}:
-		}
-	}
-}
-
-// namespace requeues the nodes with pods of a namespace; "" for all nodes.
-func (q requeue) namespace(name string) {
-	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if name == "" || !offer(q.some, o) { // too many wait
-		q.allNodes()
-	}
-}
-
 // blockedChanged says once for the installation that pods can no longer be resized, or can again: in
 // the log, the metric and the switch.
 func (r *Reconciler) blockedChanged(reason reasons.Reason, why string) {
@@ -285,9 +240,9 @@ func (r *Reconciler) blockedChanged(reason reasons.Reason, why string) {
 		r.Log.Error("no pod can be resized", "reason", reason, "why", why)
 	} else {
 		r.Log.Info("pods can be resized")
-		r.requeue.allNodes()
+		r.requeue.AllNodes()
 	}
-	offer(r.requeue.pause, &corev1.ConfigMap{})
+	r.requeue.Switch()
 }
 
 // pauseChanged says once that the installation was paused or resumed.
@@ -298,13 +253,13 @@ func (r *Reconciler) pauseChanged(paused bool) {
 		return
 	}
 	r.Log.Info("MBCAS is resumed")
-	r.requeue.allNodes()
+	r.requeue.AllNodes()
 }
 
 // outageChanged publishes that an outage has begun, or has ended.
 func (r *Reconciler) outageChanged(begun bool) {
 	if !begun {
-		r.requeue.allNodes()
+		r.requeue.AllNodes()
 	}
-	offer(r.requeue.pause, &corev1.ConfigMap{})
+	r.requeue.Switch()
 }
