@@ -22,7 +22,8 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/sense", "cpu internal/kernel"},
 	{"internal/demand", "cpu market internal/sense"},
 	{"internal/pacing", "cpu"},
-	{"internal/round", "cpu market internal/kernel internal/sense internal/demand internal/pacing"},
+	{"internal/credits", ""},
+	{"internal/round", "cpu market internal/kernel internal/sense internal/demand internal/pacing internal/credits"},
 	{"internal/coordinator", "cpu market"},
 	{"api/v1alpha1/reasons", ""},
 	{"api/v1alpha1", "cpu market kubernetes"},
@@ -138,7 +139,7 @@ var kubernetes = []string{"k8s.io/", "sigs.k8s.io/"}
 
 // pure are the packages that decide. Each takes values and returns values: see impurities.
 var pure = []string{
-	"cpu", "market", "internal/sense", "internal/demand", "internal/pacing", "internal/round", "internal/coordinator", "actuator", "internal/quota",
+	"cpu", "market", "internal/sense", "internal/demand", "internal/pacing", "internal/credits", "internal/round", "internal/coordinator", "actuator", "internal/quota",
 	"api/v1alpha1/reasons", "internal/lifecycle",
 }
 

@@ -48,7 +48,7 @@ func TestParse(t *testing.T) {
 		"bad profile":    {args: []string{"--profile=bold"}, env: pod, bad: "bold"},
 		"bad interval":   {args: []string{"--interval=1h"}, env: pod, bad: "want 100ms to 10s"},
 		"bad reserve":    {args: []string{"--reserve=1"}, env: pod, bad: "Reserve"},
-		"bad credits":    {args: []string{"--credits=0"}, env: pod, bad: "Credits.MaxFactor"},
+		"bad credits":    {args: []string{"--credits=0"}, env: pod, bad: "credits MaxFactor"},
 		"bad level":      {args: []string{"--log-level=loud"}, env: pod, bad: "loud"},
 		"unknown flag":   {args: []string{"--nope"}, env: pod, bad: "nope"},
 		"loose argument": {args: []string{"start"}, env: pod, bad: "start"},

@@ -28,6 +28,7 @@ type bidder struct {
 	warmingUp bool
 	waits     bool      // its increases may wait
 	mayBurst  bool      // it may exceed its share for a while before it is capped
+	left      cpu.Milli // of the supply by the other bidders, and at least its share
 	most      cpu.Milli // the highest limit that its pace allows; 0: any
 	// signalPercent is the factor of a DemandSignal on the demand, in percent; below 100 it has no
 	// effect.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/credits"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/pacing"
 )
@@ -55,10 +56,14 @@ type Config struct {
 	// TrimLimit bounds the trim: the price is between e^-TrimLimit and e^TrimLimit times the
 	// cleared price.
 	TrimLimit float64
+	// BoundRaises has limits raised, while CPU has no price, to what the demands of the other pods leave. Off,
+	// they are raised to the ceiling: a first burst is throttled less, and a pod that begins to saturate takes more
+	// from the others until it is capped.
+	BoundRaises bool
 	// Pacing has limits of pods that saturate, and of bursts, change less often. Off by default.
 	Pacing pacing.Config
 	// Credits raise the budgets of pods that used less than their share. Off by default.
-	Credits Credits
+	Credits credits.Config
 	// PublishBand is the relative change of a limit that is published.
 	PublishBand float64
 	// PublishInterval is the least time between two published decisions of a pod, except for a
@@ -94,8 +99,9 @@ func DefaultConfig() Config {
 		CapBand:         0.10,
 		TrimGain:        0.05,
 		TrimLimit:       0.7,
+		BoundRaises:     true,
 		Pacing:          pacing.Off(),
-		Credits:         Credits{MaxFactor: 1, MaxSaved: time.Minute, HalfLife: 5 * time.Minute},
+		Credits:         credits.Off(),
 		PublishBand:     0.10,
 		PublishInterval: 5 * time.Second,
 		QuotaInterval:   30 * time.Second,
@@ -117,7 +123,7 @@ func ConservativeConfig() Config {
 
 // Validate returns every fault, joined.
 func (c Config) Validate() error {
-	errs := []error{c.Demand.Validate(), c.Credits.validate(), c.Pacing.Validate()}
+	errs := []error{c.Demand.Validate(), c.Credits.Validate(), c.Pacing.Validate()}
 	share := func(v float64) bool { return v >= 0 && v < 1 }
 	const shares, positive, notNegative = "at least 0 and less than 1", "more than 0", "0 or more"
 	for _, f := range []struct {

@@ -28,8 +28,9 @@ func TestReleasesWithContention(t *testing.T) {
 		if out.Node.Price != 0 || !out.Node.Released {
 			t.Errorf("price %v, released %v, cleared %v", out.Node.Price, out.Node.Released, out.Node.Cleared)
 		}
-		if batch.limit != w.node.Allocatable {
-			t.Errorf("the batch pod has %v: want its ceiling as soon as CPU is idle", batch.limit)
+		w.tick() // a pod that saturates is raised when the demand has followed
+		if want := out.Node.Supply - 300; batch.limit != want {
+			t.Errorf("the batch pod has %v: want %v, what the service leaves", batch.limit, want)
 		}
 	})
 	t.Run("a pod deleted", func(t *testing.T) {

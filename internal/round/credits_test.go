@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/credits"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
@@ -15,7 +16,7 @@ import (
 const forever = 1e6 * time.Hour
 
 func TestCreditsAreSavedAndSpent(t *testing.T) {
-	c := Credits{MaxFactor: 3, MaxSaved: time.Minute, HalfLife: forever}
+	c := credits.Config{MaxFactor: 3, MaxSaved: time.Minute, HalfLife: forever}
 	pods := []PodInput{{Pod: demand.Pod{UID: "a", Budget: 500}}} // its share is two cores, at 4 cores for 1000
 	saved := map[string]time.Duration{}
 	for _, step := range []struct {
@@ -33,12 +34,12 @@ func TestCreditsAreSavedAndSpent(t *testing.T) {
 		{"until nothing is left", 6000, 30, 0, 500},
 	} {
 		for range step.seconds {
-			saved = c.accrue(saved, pods, valid(step.usage), 4.0/1000)
+			saved = saveCredits(c, saved, pods, valid(step.usage), 4.0/1000)
 		}
 		if got := saved["a"]; math.Abs((got - step.saved).Seconds()) > 0.01 {
 			t.Errorf("%s: %v saved, want %v", step.what, got, step.saved)
 		}
-		if got := c.apply(pods, saved)[0].Budget; got != step.budget {
+		if got := withCredits(c, pods, saved)[0].Budget; got != step.budget {
 			t.Errorf("%s: budget %d, want %d", step.what, got, step.budget)
 		}
 	}
@@ -56,11 +57,11 @@ func valid(usage cpu.Milli) sense.Rates {
 }
 
 func TestCreditsDecay(t *testing.T) {
-	c := Credits{MaxFactor: 2, MaxSaved: time.Minute, HalfLife: 10 * time.Second}
+	c := credits.Config{MaxFactor: 2, MaxSaved: time.Minute, HalfLife: 10 * time.Second}
 	pods := []PodInput{{Pod: demand.Pod{UID: "a", Budget: 1000}}}
 	saved := map[string]time.Duration{"a": 40 * time.Second, "gone": time.Minute}
 	for range 20 {
-		saved = c.accrue(saved, pods, valid(4000), 4.0/1000)
+		saved = saveCredits(c, saved, pods, valid(4000), 4.0/1000)
 	}
 	if got := saved["a"]; math.Abs((got-10*time.Second).Seconds()) > 0.01 || len(saved) != 1 {
 		t.Errorf("after two half-lives at its share %v are saved of 40s, and %d pods are known: want 10s, and one", got,
@@ -69,7 +70,7 @@ func TestCreditsDecay(t *testing.T) {
 	for _, v := range []sense.Validity{sense.NoEarlierSample, sense.Gap, sense.Reset} {
 		invalid := valid(0)
 		invalid.Pods[0].Containers[1].Validity = v
-		if got := c.accrue(saved, pods, invalid, 4.0/1000)["a"]; got != saved["a"] {
+		if got := saveCredits(c, saved, pods, invalid, 4.0/1000)["a"]; got != saved["a"] {
 			t.Errorf("with a container that is %v, %v becomes %v", v, saved["a"], got)
 		}
 	}

@@ -43,7 +43,7 @@ func decideOne(cfg Config, s State, pod PodInput, rates sense.PodRates, b bidder
 
 // limits is the limit of the pod and of its containers.
 func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, []ContainerLimit) {
-	current, target := b.limit, s.target(&b, p, d.Bound)
+	current, target := b.limit, s.target(cfg, &b, p, d.Bound)
 	if b.most > 0 && target > current {
 		target = max(current, min(target, b.most)).Clamp(d.Floor, d.Ceiling)
 	}
@@ -64,12 +64,12 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 // beyond that come at other times than those of its neighbours, and a burst that lasts becomes
 // demand. It is raised only when it needs more: each increase costs a resize, and those of pods that
 // need none would delay the others. Its published limit stands, applied or not.
-func (s *State) target(b *bidder, p PodInput, bound market.Bound) cpu.Milli {
+func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cpu.Milli {
 	current, target := b.limit, max(b.bid.Limit(s.price.inForce), b.minLimit)
 	switch {
 	case bound == market.ByNothing:
-		target = b.bid.Ceiling
-		if target < current || !b.needsMore(s.price.inForce > 0 || p.IncreaseOnNeed) {
+		target = s.uncappedLimit(cfg, b)
+		if target < current || !b.needsMore(s.price.inForce > 0 || p.IncreaseOnNeed) || !b.worthwhile(target) {
 			target = max(current, min(target, b.published)).Clamp(b.minLimit, b.bid.Ceiling)
 		}
 	case target < current:

@@ -120,6 +120,46 @@ func TestUncappedPodsAreRaised(t *testing.T) {
 	}
 }
 
+// TestRaisesLeaveOthersTheirDemand: while CPU has no price, no pod is raised beyond what the demands of the others leave
+// of the supply, or beyond its share. So a pod that begins to saturate takes nothing from them before its demand is known.
+func TestRaisesLeaveOthersTheirDemand(t *testing.T) {
+	raised, belowCeiling := 0, 0
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(drawPods(rt, 1000)...)
+		w.run(30)
+		busy := w.pods[rapid.IntRange(0, len(w.pods)-1).Draw(rt, "busy")]
+		busy.demand = 8000
+		for range 3 {
+			before := map[string]cpu.Milli{}
+			for _, p := range w.pods {
+				before[p.name] = max(p.limit, p.published.Limits["c"])
+			}
+			var budgets market.Budget
+			for _, p := range w.pods {
+				budgets += p.budget
+			}
+			out := w.tick()
+			for _, d := range out.Decisions {
+				if d.Price > 0 || out.Node.Released || d.Limit <= before[d.UID] {
+					continue
+				}
+				raised++
+				left := out.Node.Supply - out.Node.Demand + d.Demand
+				share := cpu.FromCores(out.Node.Supply.Cores() * float64(d.Budget) / float64(budgets))
+				if d.Limit > max(left, share, d.Floor) {
+					rt.Errorf("%s is raised from %v to %v; the others leave %v, and its share is %v", d.UID, before[d.UID], d.Limit, left, share)
+				}
+				if d.Limit < d.Ceiling {
+					belowCeiling++
+				}
+			}
+		}
+	})
+	if raised < 50 || belowCeiling < raised/2 {
+		t.Errorf("%d increases, %d of them to less than the ceiling, so this test proves little", raised, belowCeiling)
+	}
+}
+
 // TestCapBand: a budget that buys 1000m, with a band of a tenth.
 func TestCapBand(t *testing.T) {
 	cfg := DefaultConfig()

@@ -3,13 +3,16 @@
 //
 // What it promises, each a test of the same name:
 //   - IdleNodeThrottlesNoPod: while CPU is not scarce, the limit of every managed pod that needs
-//     more is its ceiling, and no limit falls.
+//     more is nearly all that the others leave, and no limit falls.
 //   - OnlyCappedPodsAreLowered: a pod that is neither capped nor at its floor is never lowered.
 //   - JustAboveItsShareIsNotCapped: an uncapped pod is capped only when its demand clearly exceeds
 //     its budget line.
 //   - NoPodIsLoweredWhileDemandsFit: a price from before lowers no pod, and ends decreases in steps.
 //   - DemandsAroundTheSupplyWriteLittle: which costs next to no publications.
-//   - UncappedPodsAreRaised: an uncapped pod that needs more gets its ceiling.
+//   - UncappedPodsAreRaised: an uncapped pod that needs more gets its ceiling or, while CPU is not scarce,
+//     what the others leave.
+//   - RaisesLeaveOthersTheirDemand: while CPU is not scarce, no pod is raised beyond what the demands of the
+//     others leave, or beyond its share.
 //   - FloorsLeaveRoom: where floors exceed the supply, a pod that demands more than its floor gets
 //     the floor, and no other pod is capped.
 //   - PriceFallsLate: the price rises at once. It falls when a lower price has sufficed for

@@ -34,9 +34,13 @@ const (
 	// stoppedShare is the share of its demand, and of its limit, below which a capped pod has stopped. The
 	// period in which it stops counts as throttled, so throttling does not show it.
 	stoppedShare = 0.5
-	// saturatedLooks is how many looks in a row have to see a pod throttled before it can be seen to stop.
+	// saturatedLooks is how many looks in a row have to see a pod saturate before it can be seen to stop.
 	// The usage of one that waits for requests falls by half every few looks.
 	saturatedLooks = 3
+	// fullIdle is the share of the CPUs below which idle CPU makes a full node: the clock of its idle time
+	// ticks every 10 ms. There a pod saturates that no quota throttles, since its limit is above what the CPUs
+	// leave it, as before its first decrease.
+	fullIdle = 0.05
 )
 
 // lookState is what a look needs of the last round, and what it remembers.
@@ -58,14 +62,15 @@ type lookState struct {
 
 // busy is what the looks at a capped pod have seen.
 type busy struct {
-	looks, before int  // in a row that saw it throttled, and how many these were at the look before
+	looks, before int  // in a row that saw it saturate, and how many these were at the look before
 	stopped       bool // since then it uses little
 }
 
-// next takes in a look. A pod may stop within the time of a look that sees it throttled yet.
-func (b busy) next(throttled, little bool) busy {
+// next takes in a look, whether the pod was throttled, the node full, and its usage little. A pod may stop within
+// the time of a look that sees it throttled yet.
+func (b busy) next(throttled, full, little bool) busy {
 	n := busy{before: b.looks, stopped: little && (b.stopped || max(b.looks, b.before) >= saturatedLooks)}
-	if throttled && !n.stopped {
+	if (throttled || full && !little) && !n.stopped {
 		n.looks = b.looks + 1
 	}
 	return n
@@ -89,7 +94,7 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 		case !b.managed:
 		case b.bound(cfg, s.price.inForce) != market.ByNothing:
 			capped = append(capped, i)
-		case b.couldNeedMore(in.Pods[b.pod]):
+		case s.couldNeedMore(cfg, b, in.Pods[b.pod]):
 			near = append(near, i)
 		}
 	}
@@ -120,8 +125,8 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 }
 
 // couldNeedMore says whether an uncapped pod may be throttled before the next round, and could be raised.
-func (b *bidder) couldNeedMore(p PodInput) bool {
-	return max(b.limit, b.published) < b.bid.Ceiling && !p.IncreaseOnNeed &&
+func (s *State) couldNeedMore(cfg Config, b *bidder, p PodInput) bool {
+	return max(b.limit, b.published) < s.uncappedLimit(cfg, b) && !p.IncreaseOnNeed &&
 		(b.warmingUp || b.throttleRatio > 0 || b.fullness() >= nearLimit)
 }
 
@@ -165,8 +170,9 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 		return s, Output{Node: s.look.node}
 	}
 	s.look.sample = sample
+	s.look.idle = idleBetween(before.Node, sample.Node, longestLook, s.look.cores)
 	seen := s.look.observe(cfg, s.price.inForce, sample, sense.Compare(before, sample, longestLook).Pods)
-	if s.look.idle = idleBetween(before.Node, sample.Node, longestLook, s.look.cores); s.look.idle.known {
+	if s.look.idle.known {
 		s = s.release(cfg, seen, s.look.idle.cpu, sample)
 	}
 	var decisions []Decision
@@ -188,6 +194,7 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 func (l *lookState) observe(cfg Config, price market.Price, sample kernel.Sample, rates []sense.PodRates) []observed {
 	seen := make([]observed, 0, len(l.watched))
 	after := make(map[string]busy, len(l.watched))
+	full := l.idle.known && l.idle.cpu.Cores() < fullIdle*l.cores.Cores()
 	for i, j := range l.watched {
 		b, o, valid := &l.book[j], observed{index: j}, i < len(rates)
 		for k, c := range l.pods[b.pod].Containers {
@@ -205,7 +212,8 @@ func (l *lookState) observe(cfg Config, price market.Price, sample kernel.Sample
 		}
 		if b.bound(cfg, price) != market.ByNothing {
 			uid := l.pods[b.pod].UID
-			now := l.busy[uid].next(o.throttled > 0, o.usage.Cores() <= stoppedShare*min(b.limit, b.bid.Demand).Cores())
+			little := o.usage.Cores() <= stoppedShare*min(b.limit, b.bid.Demand).Cores()
+			now := l.busy[uid].next(o.throttled > 0, full, little)
 			after[uid], o.stopped = now, now.stopped
 		}
 		seen = append(seen, o)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -85,7 +86,7 @@ func TestLooksRaiseAsTheNextRound(t *testing.T) {
 			}
 			limits[looks] = service.limit
 		}
-		if limits[true] != limits[false] || limits[true] != 4000 {
+		if limits[true] != limits[false] || limits[true] != 3600 {
 			t.Errorf("demand %v: a round gives %v, a look %v", demand, limits[false], limits[true])
 		}
 	}
@@ -171,8 +172,8 @@ func TestDecreaseIsNoObstacle(t *testing.T) {
 		w.pass(w.cfg.LookInterval)
 		raised += len(w.look().Decisions)
 	}
-	if raised != 1 || service.limit != 4000 {
-		t.Errorf("looks raise it %d times, to %v; want once, to 4000m", raised, service.limit)
+	if raised != 1 || service.limit != 3600 {
+		t.Errorf("looks raise it %d times, to %v; want once, to 3600m", raised, service.limit)
 	}
 }
 
@@ -189,10 +190,11 @@ func TestLooksSayThrottled(t *testing.T) {
 	}
 }
 
-// TestBusyPodsStop: only a pod that looks saw throttled several times in a row can be seen to stop, within the
-// time of a look or between two. It has stopped until it uses more.
+// TestBusyPodsStop: only a pod that looks saw throttled, or busy on a full node, several times in a row can be seen
+// to stop, within the time of a look or between two. It has stopped until it uses more.
 func TestBusyPodsStop(t *testing.T) {
-	for looks, want := range map[string]string{ // T: throttled, t: throttled and uses little, l: uses little, m: more
+	// T: throttled, t: throttled and uses little, F: uses more on a full node, f: little there, l: uses little, m: more
+	for looks, want := range map[string]string{
 		"TTTl":     "...s",
 		"TTTTlll":  "....sss",
 		"TTTtl":    "...ss",
@@ -202,11 +204,16 @@ func TestBusyPodsStop(t *testing.T) {
 		"TlTlTlTl": "........",
 		"TTlTTl":   "......",
 		"mmml":     "....",
+		"FFFl":     "...s",
+		"TFTlf":    "...ss",
+		"FFl":      "...",
+		"FFfl":     "....",
+		"fffl":     "....",
 	} {
 		var b busy
 		got := ""
 		for _, l := range looks {
-			if b = b.next(l == 'T' || l == 't', l == 't' || l == 'l'); b.stopped {
+			if b = b.next(l == 'T' || l == 't', l == 'F' || l == 'f', strings.ContainsRune("tfl", l)); b.stopped {
 				got += "s"
 			} else {
 				got += "."

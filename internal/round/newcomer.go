@@ -151,7 +151,7 @@ func (s *State) newcomer(cfg Config, p PodInput, index int, now kernel.PodSample
 		}
 	}
 	b, _ = podBidders(p, rates, l.estimates, true, false)
-	b.pod, b.warmingUp = index, true
+	b.pod, b.warmingUp, b.left = index, true, s.room.leftTo(b.bid, 0)
 	return b, b.bound(cfg, price) == market.ByNothing
 }
 

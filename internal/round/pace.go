@@ -70,7 +70,7 @@ func paceIncreases(cfg Config, s State, in Input, book []bidder, elapsed time.Du
 			continue
 		}
 		p := in.Pods[b.pod]
-		target := s.target(b, p, b.bound(cfg, s.price.inForce))
+		target := s.target(cfg, b, p, b.bound(cfg, s.price.inForce))
 		s.paces[p.UID], b.most = s.paces[p.UID].Follow(cfg.Pacing, b.limit, target, in.Now, elapsed)
 	}
 }

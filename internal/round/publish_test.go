@@ -220,8 +220,8 @@ func TestDemandOfWaitingPodIsPublished(t *testing.T) {
 	for range 60 {
 		tick()
 	}
-	if p := service.published; p.Limits["c"] != w.node.Allocatable || p.Demand >= service.declared {
-		t.Fatalf("published %+v, want the ceiling and a demand below the limit", p)
+	if p := service.published; p.Limits["c"] != 3600 || p.Demand >= service.declared {
+		t.Fatalf("published %+v, want all of the supply and a demand below the limit", p)
 	}
 	const hours = 3
 	published, first := 0, 0

@@ -52,6 +52,35 @@ func TestStoppedPodFreesItsCPU(t *testing.T) {
 	}
 }
 
+// TestStopOnAFullNodeIsSeen: a capped pod whose decrease is not in force yet is not throttled, and fills the node. When
+// it stops, the next looks raise the throttled one.
+func TestStopOnAFullNodeIsSeen(t *testing.T) {
+	w, service, job := contended()
+	service.limit, job.limit = 1500, 4000
+	w.pass(w.interval)
+	in := w.input()
+	var out Output
+	w.state, out = Run(w.cfg, w.state, in) // not applied
+	w.watch = w.watch[:0]
+	for _, i := range out.Watch {
+		w.watch = append(w.watch, in.Pods[i].UID)
+	}
+	for range saturatedLooks {
+		w.pass(w.cfg.LookInterval)
+		if w.look(); job.stat.Throttled != in.Sample.Pods[slices.Index(w.pods, job)].Containers[0].Stat.Throttled {
+			t.Fatal("the job is throttled, so this test shows nothing")
+		}
+	}
+	job.demand = 0
+	for range 2 {
+		w.pass(w.cfg.LookInterval)
+		w.look()
+	}
+	if w.state.price.inForce != 0 || service.limit < 3000 {
+		t.Errorf("two looks after the stop the price is %v, and the service's limit %v", w.state.price.inForce, service.limit)
+	}
+}
+
 // TestLullsAreNotReleases: while all capped pods go on, pauses of the uncapped ones lower no price.
 func TestLullsAreNotReleases(t *testing.T) {
 	service := &fakePod{name: "service", request: 3000, declared: 4000, demand: 2500}

@@ -60,6 +60,7 @@ type State struct {
 	priced    bool               // Input.PriceBefore does not count any more
 	descents  map[string]descent // by UID
 	solver    *market.Solver
+	room      room
 	look      lookState
 	releases  releases
 	paces     map[string]pacing.Pace // by UID
@@ -146,8 +147,8 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	out.Node, full = s.gauge.Measure(cfg, in.Node, rates.Node)
 
 	perBudget := coresPerBudget(out.Node.Supply, in.Pods)
-	s.savings = cfg.Credits.accrue(s.savings, in.Pods, rates, perBudget)
-	in.Pods = withKernelMinimums(cfg.Credits.apply(in.Pods, s.savings), rates.Pods)
+	s.savings = saveCredits(cfg.Credits, s.savings, in.Pods, rates, perBudget)
+	in.Pods = withKernelMinimums(withCredits(cfg.Credits, in.Pods, s.savings), rates.Pods)
 
 	shares := coresPerBudget(out.Node.Supply, in.Pods)
 	if perBudget = 0; full {
@@ -168,7 +169,10 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		cfg: cfg, solver: s.solver, book: book, node: &out.Node, now: in.Now, elapsed: rates.Node.Elapsed,
 		demandKnown: warm,
 	})
+	s.room = roomOf(out.Node, shares)
+	s.room.leave(book)
 	if out.Node.Released {
+		leaveIdle(book, out.Node)
 		lowerEstimates(cfg, s.estimates, in.Pods, book)
 	}
 

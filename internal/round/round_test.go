@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/credits"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/sense"
@@ -42,8 +43,8 @@ func TestIdleNodeThrottlesNoPod(t *testing.T) {
 			out := w.tick()
 			for _, d := range out.Decisions {
 				p := w.pod(d.UID)
-				needs := p.demand > max(p.declared, d.Floor)/4
-				if needs && d.Limit != d.Ceiling || d.Limit < p.declared || d.Price != 0 {
+				left := min(d.Ceiling, out.Node.Supply-out.Node.Demand+d.Demand)
+				if p.demand > d.Limit/4 && d.Limit+d.Limit/4 < left || d.Limit < p.demand || d.Limit < p.declared || d.Price != 0 {
 					t.Fatalf("%s, which declares %v and demands %v, has %v of %v at price %v on an idle node",
 						d.UID, p.declared, p.demand, d.Limit, d.Ceiling, d.Price)
 				}
@@ -205,7 +206,7 @@ func TestConfigReportsEverything(t *testing.T) {
 	}
 	bad := DefaultConfig()
 	bad.Reserve, bad.PriceBand, bad.LongestGap, bad.TrimLimit, bad.Onset, bad.CapBand = 1, math.NaN(), 0, 9, 0, 1
-	bad.Credits = Credits{MaxFactor: 0.5}
+	bad.Credits = credits.Config{MaxFactor: 0.5}
 	if err := bad.Validate(); err == nil || strings.Count(err.Error(), "\n") != 7 {
 		t.Errorf("Validate = %v, want eight faults", err)
 	}
