@@ -10,8 +10,7 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// bidder is one bid of the order book: the limited containers of a managed pod, or what is
-// unmanaged (a whole pod, or the unlimited containers of a managed one).
+// bidder is one bid of the order book: the limited containers of a managed pod, or an unmanaged part.
 type bidder struct {
 	pod          int // index into the input
 	managed      bool
@@ -20,6 +19,7 @@ type bidder struct {
 	latestDemand cpu.Milli  // demand of the last tick alone
 	usage        cpu.Milli  // in the last tick
 	limit        cpu.Milli  // in the spec of the pod
+	declared     cpu.Milli  // limit that its owner declared
 	published    cpu.Milli  // limit in the published decision; 0: none
 	// throttleRatio is the highest smoothed throttle ratio among the containers; latestThrottleRatio
 	// that of the last tick.
@@ -131,6 +131,7 @@ func podBidders(
 			b = &in
 			inRequest += c.Request
 			in.limit += c.Limit
+			in.declared += c.Declared
 			in.published += p.Published.Limits[c.Name]
 			in.bid.Floor += c.BidFloor()
 			in.minLimit += c.Floor

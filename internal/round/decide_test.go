@@ -128,7 +128,7 @@ func TestRaisesLeaveOthersTheirDemand(t *testing.T) {
 		w := newWorld(drawPods(rt, 1000)...)
 		w.run(30)
 		busy := w.pods[rapid.IntRange(0, len(w.pods)-1).Draw(rt, "busy")]
-		busy.demand = 8000
+		busy.demand, busy.unmanaged = 8000, false
 		for range 3 {
 			before := map[string]cpu.Milli{}
 			for _, p := range w.pods {
@@ -157,6 +157,30 @@ func TestRaisesLeaveOthersTheirDemand(t *testing.T) {
 	})
 	if raised < 50 || belowCeiling < raised/2 {
 		t.Errorf("%d increases, %d of them to less than the ceiling, so this test proves little", raised, belowCeiling)
+	}
+}
+
+// TestPastThrottlingRaisesNothing: a pod that was throttled until it became idle is raised to its declared limit at
+// most, with and without a price.
+func TestPastThrottlingRaisesNothing(t *testing.T) {
+	w, _, job := contended()
+	limit := job.limit
+	job.demand = 5
+	if w.run(60); job.limit < limit || job.limit > job.declared || w.state.price.inForce != 0 {
+		t.Errorf("price %v: the limit of an idle job went from %v to %v", w.state.price.inForce, limit, job.limit)
+	}
+
+	job = &fakePod{name: "job", request: 100, declared: 1200, demand: 4000, unmanaged: true}
+	others := []*fakePod{{name: "a", request: 2000, declared: 4000, demand: 4000}, {name: "b", request: 2000, declared: 4000, demand: 4000}}
+	w = newWorld(append(others, job)...)
+	w.run(30)
+	job.unmanaged, job.demand = false, 5
+	if out := w.run(60); job.limit != 1200 || out.Node.Price == 0 {
+		t.Errorf("price %v: the limit of a pod that is idle since it is managed went from 1200m to %v", out.Node.Price, job.limit)
+	}
+	job.demand = 150
+	if w.run(5); job.limit != 1200 {
+		t.Errorf("using an eighth of it, it has %v", job.limit)
 	}
 }
 

@@ -9,10 +9,10 @@
 //     its budget line.
 //   - NoPodIsLoweredWhileDemandsFit: a price from before lowers no pod, and ends decreases in steps.
 //   - DemandsAroundTheSupplyWriteLittle: which costs next to no publications.
-//   - UncappedPodsAreRaised: an uncapped pod that needs more gets its ceiling or, while CPU is not scarce,
-//     what the others leave.
-//   - RaisesLeaveOthersTheirDemand: while CPU is not scarce, no pod is raised beyond what the demands of the
-//     others leave, or beyond its share.
+//   - UncappedPodsAreRaised: an uncapped pod that needs more while CPU is scarce gets its ceiling.
+//   - RaisesLeaveOthersTheirDemand: while it is not, no pod is raised beyond what the demands of the others leave, or
+//     beyond its share.
+//   - PastThrottlingRaisesNothing: a pod that was throttled until it became idle gets its declared limit at most.
 //   - FloorsLeaveRoom: where floors exceed the supply, a pod that demands more than its floor gets
 //     the floor, and no other pod is capped.
 //   - PriceFallsLate: the price rises at once. It falls when a lower price has sufficed for

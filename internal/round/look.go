@@ -37,9 +37,8 @@ const (
 	// saturatedLooks is how many looks in a row have to see a pod saturate before it can be seen to stop.
 	// The usage of one that waits for requests falls by half every few looks.
 	saturatedLooks = 3
-	// fullIdle is the share of the CPUs below which idle CPU makes a full node: the clock of its idle time
-	// ticks every 10 ms. There a pod saturates that no quota throttles, since its limit is above what the CPUs
-	// leave it, as before its first decrease.
+	// fullIdle is the share of the CPUs below which idle CPU makes a full node: its clock ticks every 10 ms. There
+	// a pod saturates that no quota throttles yet, as before its first decrease.
 	fullIdle = 0.05
 )
 

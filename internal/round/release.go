@@ -63,7 +63,7 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 	s.releases = r
 	s = s.forgetStopped(seen, sample)
 	s.price, l.book, l.node, s.room = price, book, node, roomOf(node, s.room.perBudget)
-	s.room.leave(book)
+	s.room.leave(book, node)
 	return s
 }
 

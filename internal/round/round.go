@@ -170,9 +170,8 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		demandKnown: warm,
 	})
 	s.room = roomOf(out.Node, shares)
-	s.room.leave(book)
+	s.room.leave(book, out.Node)
 	if out.Node.Released {
-		leaveIdle(book, out.Node)
 		lowerEstimates(cfg, s.estimates, in.Pods, book)
 	}
 

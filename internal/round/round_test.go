@@ -44,7 +44,7 @@ func TestIdleNodeThrottlesNoPod(t *testing.T) {
 			for _, d := range out.Decisions {
 				p := w.pod(d.UID)
 				left := min(d.Ceiling, out.Node.Supply-out.Node.Demand+d.Demand)
-				if p.demand > d.Limit/4 && d.Limit+d.Limit/4 < left || d.Limit < p.demand || d.Limit < p.declared || d.Price != 0 {
+				if p.demand > d.Limit/4 && d.Limit+d.Limit/4+cpu.Quantum < left || d.Limit < p.demand || d.Limit < p.declared || d.Price != 0 {
 					t.Fatalf("%s, which declares %v and demands %v, has %v of %v at price %v on an idle node",
 						d.UID, p.declared, p.demand, d.Limit, d.Ceiling, d.Price)
 				}
