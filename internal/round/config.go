@@ -16,49 +16,46 @@ type Config struct {
 	Demand demand.Config
 	// LongestGap is the longest time between two samples that still yields rates.
 	LongestGap time.Duration
-	// LookInterval is the time between two looks, which raise limits between two rounds; 0: there are
-	// none. Shorter raises sooner; longer costs less.
+	// LookInterval is the time between two looks, which raise limits between two rounds; 0: there are none. Shorter
+	// raises sooner; longer costs less.
 	LookInterval time.Duration
-	// Reserve is the share of allocatable CPU that the market does not sell, in [0, 1). Larger
-	// means less waiting for uncapped pods; smaller means more throughput.
+	// Reserve is the share of allocatable CPU that the market does not sell, in [0, 1). Larger means less waiting for
+	// uncapped pods; smaller means more throughput.
 	Reserve float64
 	// PriceBand is the relative change of the price that changes no limit. Larger is steadier.
 	PriceBand float64
-	// FallDelay is how long a lower price must have sufficed before the price falls. Longer is
-	// steadier and protects from bursts that repeat; shorter leaves less CPU unused.
+	// FallDelay is how long a lower price must have sufficed before the price falls. Longer is steadier and protects
+	// from bursts that repeat; shorter leaves less CPU unused.
 	FallDelay time.Duration
-	// Onset is how long scarcity must have lasted. While CPU has no price, and the pods have used
-	// more than the supply for this time, the demand of the last tick counts beside the estimates.
-	// When no CPU has been idle for this time, a container that waits below its share counts as
-	// starved. Shorter caps a saturating pod sooner; longer tolerates bursts. Onset, CatchUp and
-	// Release are rounded to whole rounds, at least one.
+	// Onset is how long scarcity must have lasted. While CPU has no price, and the pods have used more than the
+	// supply for this time, the demand of the last tick counts beside the estimates. When no CPU has been idle for
+	// this time, a container that waits below its share counts as starved. Shorter caps a saturating pod sooner;
+	// longer tolerates bursts. Onset, CatchUp and Release are rounded to whole rounds, at least one.
 	Onset time.Duration
-	// CatchUp is how long the demand of the last tick then counts: the time that the estimates need
-	// to follow. Shorter may drop the price before they have; longer keeps a peak that has passed.
+	// CatchUp is how long the demand of the last tick then counts: the time that the estimates need to follow.
+	// Shorter may drop the price before they have; longer keeps a peak that has passed.
 	CatchUp time.Duration
-	// Release is how long ReleaseIdle of the supply must be idle while a pod is throttled, or half
-	// as long where twice as much is, for the price to be cleared from the last tick alone. Shorter
-	// gives idle CPU back sooner; longer tolerates lulls of pods that get what they demand.
+	// Release is how long ReleaseIdle of the supply must be idle while a pod is throttled, or half as long where
+	// twice as much is, for the price to be cleared from the last tick alone. Shorter gives idle CPU back sooner;
+	// longer tolerates lulls of pods that get what they demand.
 	Release time.Duration
-	// ReleaseIdle is the share of the supply that counts as idle for Release. Smaller gives idle
-	// CPU back sooner; larger tolerates noise.
+	// ReleaseIdle is the share of the supply that counts as idle for Release. Smaller gives idle CPU back sooner;
+	// larger tolerates noise.
 	ReleaseIdle float64
-	// ReleaseBand is how far, as a share of the supply, demand must fall below the supply before
-	// the price returns to zero. Larger is steadier; smaller gives idle CPU back sooner.
+	// ReleaseBand is how far, as a share of the supply, demand must fall below the supply before the price returns to
+	// zero. Larger is steadier; smaller gives idle CPU back sooner.
 	ReleaseBand float64
-	// CapBand is how far, as a share, the demand of an uncapped pod must exceed its budget line for
-	// the pod to be capped. Larger is steadier; smaller leaves less of other shares to pods just
-	// above their own.
+	// CapBand is how far, as a share, the demand of an uncapped pod must exceed its budget line for the pod to be
+	// capped. Larger is steadier; smaller leaves less of other shares to pods just above their own.
 	CapBand float64
-	// TrimGain is how much of the relative error between measured usage and supply is added to the
-	// exponent of the price per second; 0 switches the trim off.
+	// TrimGain is how much of the relative error between measured usage and supply is added to the exponent of the
+	// price per second; 0 switches the trim off.
 	TrimGain float64
-	// TrimLimit bounds the trim: the price is between e^-TrimLimit and e^TrimLimit times the
-	// cleared price.
+	// TrimLimit bounds the trim: the price is between e^-TrimLimit and e^TrimLimit times the cleared price.
 	TrimLimit float64
-	// BoundRaises has limits raised, while CPU has no price, to what the demands of the other pods leave. Off,
-	// they are raised to the ceiling: a first burst is throttled less, and a pod that begins to saturate takes more
-	// from the others until it is capped.
+	// BoundRaises has limits raised to what the demands of the other pods leave, while CPU has no price or the pod
+	// seems to saturate. Off, they are raised to the ceiling: a first burst is throttled less, and a pod that begins
+	// to saturate takes more from the others until it is capped.
 	BoundRaises bool
 	// Pacing has limits of pods that saturate, and of bursts, change less often. Off by default.
 	Pacing pacing.Config
@@ -66,19 +63,17 @@ type Config struct {
 	Credits credits.Config
 	// PublishBand is the relative change of a limit that is published.
 	PublishBand float64
-	// PublishInterval is the least time between two published decisions of a pod, except for a
-	// raise, and for more CPU to a throttled container. The first decreases after a time without a
-	// price need not wait either, at most once in this time on a node. Longer costs less; shorter
-	// gives the controller fresher targets.
+	// PublishInterval is the least time between two published decisions of a pod, except for a raise, and for more
+	// CPU to a throttled container. The first decreases after a time without a price need not wait either, at most
+	// once in this time on a node. Longer costs less; shorter gives the controller fresher targets.
 	PublishInterval time.Duration
-	// QuotaInterval and FiguresInterval are the least times after which a decision is published again
-	// although no limit has changed: the first for the demand of a pod that shares a short quota, the
-	// second for what binds the limit of any pod and, while CPU has a price, for its demand. Longer
-	// costs less; shorter gives the division of the quota and the coordinator fresher figures.
+	// QuotaInterval and FiguresInterval are the least times after which a decision is published again although no
+	// limit has changed: the first for the demand of a pod that shares a short quota, the second for what binds the
+	// limit of any pod and, while CPU has a price, for its demand. Longer costs less; shorter gives the division of
+	// the quota and the coordinator fresher figures.
 	QuotaInterval, FiguresInterval time.Duration
-	// DemandBand is the change of demand, besides a quarter of it and one percent of the node's
-	// allocatable CPU, that does not count for this. Larger writes less for small pods that vary;
-	// smaller gives fresher figures.
+	// DemandBand is the change of demand, besides a quarter of it and one percent of the node's allocatable CPU, that
+	// does not count for this. Larger writes less for small pods that vary; smaller gives fresher figures.
 	DemandBand cpu.Milli
 }
 
@@ -113,8 +108,8 @@ func DefaultConfig() Config {
 // ConservativeInterval is the time from one round to the next in the conservative profile.
 const ConservativeInterval = 10 * time.Second
 
-// ConservativeConfig samples and publishes at longer intervals. It goes with ConservativeInterval
-// and actuator.ConservativeConfig.
+// ConservativeConfig samples and publishes at longer intervals. It goes with ConservativeInterval and
+// actuator.ConservativeConfig.
 func ConservativeConfig() Config {
 	c := DefaultConfig()
 	c.LongestGap, c.PublishInterval, c.LookInterval = 3*ConservativeInterval, 30*time.Second, 0

@@ -60,15 +60,15 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 
 // target is the limit that the market leaves a pod.
 //
-// An uncapped pod is never lowered. The price counts on its demand, which is a mean; its bursts beyond that come
-// at other times than those of its neighbours, and a burst that lasts becomes demand. It is raised only when it needs
+// An uncapped pod is never lowered. The price counts on its demand, which is a mean; its bursts beyond that come at
+// other times than those of its neighbours, and a burst that lasts becomes demand. It is raised only when it needs
 // more: each increase costs a resize, which would delay others. Its published limit stands, applied or not.
 func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cpu.Milli {
 	current, target := b.limit, max(b.bid.Limit(s.price.inForce), b.minLimit)
 	switch {
 	case bound == market.ByNothing:
 		target = s.uncappedLimit(cfg, b)
-		needs := b.needsMore(s.price.inForce > 0 || p.IncreaseOnNeed)
+		needs := b.needsMore(s.price.binds || p.IncreaseOnNeed)
 		if !needs && !p.IncreaseOnNeed && b.throttleRatio >= needThrottleRatio {
 			target, needs = min(target, b.declared), true // it was throttled until it became idle
 		}
@@ -81,15 +81,17 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 	return target
 }
 
-// needsMore says whether an uncapped pod is throttled, was so while it is busy, or may soon be: a burst takes it
-// from a quarter of its limit to its limit within the second in which it is noticed. Where CPU, or a quota
-// that the pod shares, is short, it has to use half of its limit.
+// needsMore says whether an uncapped pod is throttled, was so while it is busy, or may soon be: a burst takes it from
+// a quarter of its limit to its limit within the second in which it is noticed. Where CPU, or a quota that the pod
+// shares, is short, it has to use half of its limit. Demand beyond usage that is not throttled waits for a CPU, and
+// no limit helps it.
 func (b *bidder) needsMore(short bool) bool {
 	part := b.limit / 4
 	if short {
 		part = b.limit / 2
 	}
-	return b.latestDemand > part || b.isThrottled() || b.throttleRatio >= needThrottleRatio && b.fullness() >= nearLimit
+	return b.usage > part || b.isThrottled() ||
+		b.throttleRatio >= needThrottleRatio && b.usage.Cores() >= nearLimit*b.limit.Cores()
 }
 
 // isThrottled says whether more CPU would have helped the pod in the last tick.
@@ -116,9 +118,9 @@ func higher(a, b sense.Ratio) sense.Ratio {
 }
 
 // split divides a pod's limit among its limited containers by the same rule as the node's CPU among pods: the demand
-// of a container is its budget, within its floor and ceiling. Parts are whole quanta. What rounding leaves goes to the
-// container with the highest demand, then to the first with room below its ceiling. keep leaves the parts as they are
-// within their bounds: an owner may have declared less than the floor, or more than the node has.
+// of a container is its budget, within its floor and ceiling. Parts are whole quanta. What rounding leaves goes to
+// the container with the highest demand, then to the first with room below its ceiling. keep leaves the parts as they
+// are within their bounds: an owner may have declared less than the floor, or more than the node has.
 func (s State) split(total cpu.Milli, p demand.Pod, keep bool) (cpu.Milli, []ContainerLimit) {
 	problem := market.Problem{Bids: make([]market.Bid, 0, len(p.Containers))}
 	parts := make([]ContainerLimit, 0, len(p.Containers))
@@ -171,8 +173,8 @@ func (s State) split(total cpu.Milli, p demand.Pod, keep bool) (cpu.Milli, []Con
 	return sum, parts
 }
 
-// distribute adds what is left, in whole quanta, to the part of the busiest container, then to the
-// first parts below their ceilings.
+// distribute adds what is left, in whole quanta, to the part of the busiest container, then to the first parts below
+// their ceilings.
 func distribute(parts []ContainerLimit, bids []market.Bid, busiest int, left cpu.Milli) {
 	add := func(i int) {
 		room := (bids[i].Ceiling - parts[i].Limit).RoundDown(cpu.Quantum)

@@ -160,6 +160,28 @@ func TestRaisesLeaveOthersTheirDemand(t *testing.T) {
 	}
 }
 
+// TestSaturatingPodsAreNotRaisedUnderALowPrice: a pod that begins to saturate under a price that caps nothing gets no
+// more than without one.
+func TestSaturatingPodsAreNotRaisedUnderALowPrice(t *testing.T) {
+	job := &fakePod{name: "job", request: 1000, declared: 2500, demand: 5}
+	service := &fakePod{name: "service", request: 1000, declared: 4000, demand: 1600}
+	w := newWorld(job, service)
+	w.run(30)
+	w.state.price.inForce = 0.01
+	w.run(1)
+	job.demand = 8000
+	for i := range 10 {
+		if w.pass(w.cfg.LookInterval); i%5 == 4 {
+			w.round()
+		} else {
+			w.look()
+		}
+		if w.state.price.inForce == 0 || job.limit > 2500 {
+			t.Fatalf("look %d, price %v: the job is raised to %v, the others leave 2000m", i, w.state.price.inForce, job.limit)
+		}
+	}
+}
+
 // TestPastThrottlingRaisesNothing: a pod that was throttled until it became idle is raised to its declared limit at
 // most, with and without a price.
 func TestPastThrottlingRaisesNothing(t *testing.T) {

@@ -13,32 +13,32 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// A look reads the counters of a few pods between two rounds, and raises limits. A round sees within a
-// second or two that a pod needs more; a look sees it within LookInterval.
+// A look reads the counters of a few pods between two rounds, and raises limits. A round sees within a second or two
+// that a pod needs more; a look sees it within LookInterval.
 //
-// It raises an uncapped pod that is throttled, to the limit that the next round would give it. And it
-// lowers the price where a capped pod has stopped: its own usage shows that at once, while idle CPU
-// alone may be a lull of pods that get what they demand. The pod that has stopped keeps its limit.
+// It raises an uncapped pod that is throttled, to the limit that the next round would give it. And it lowers the
+// price where a capped pod has stopped: its own usage shows that at once, while idle CPU alone may be a lull of pods
+// that get what they demand. The pod that has stopped keeps its limit.
 
 const (
 	// maxWatched is how many containers a look reads.
 	maxWatched = 32
 	// maxWatchedCapped is how many of them are those of capped pods, while uncapped ones need the others.
 	maxWatchedCapped = 24
-	// nearLimit is the share of its limit from which an uncapped pod is watched. A burst takes a pod from
-	// there to its limit before the next round.
+	// nearLimit is the share of its limit from which an uncapped pod is watched. A burst takes a pod from there to
+	// its limit before the next round.
 	nearLimit = 0.125
-	// leastLook and longestLook bound the time from one look to the next: the counters of throttling
-	// advance with each CFS period, and what happened long ago tells nothing about now.
+	// leastLook and longestLook bound the time from one look to the next: the counters of throttling advance with
+	// each CFS period, and what happened long ago tells nothing about now.
 	leastLook, longestLook = 100 * time.Millisecond, time.Second
-	// stoppedShare is the share of its demand, and of its limit, below which a capped pod has stopped. The
-	// period in which it stops counts as throttled, so throttling does not show it.
+	// stoppedShare is the share of its demand, and of its limit, below which a capped pod has stopped. The period in
+	// which it stops counts as throttled, so throttling does not show it.
 	stoppedShare = 0.5
-	// saturatedLooks is how many looks in a row have to see a pod saturate before it can be seen to stop.
-	// The usage of one that waits for requests falls by half every few looks.
+	// saturatedLooks is how many looks in a row have to see a pod saturate before it can be seen to stop. The usage
+	// of one that waits for requests falls by half every few looks.
 	saturatedLooks = 3
-	// fullIdle is the share of the CPUs below which idle CPU makes a full node: its clock ticks every 10 ms. There
-	// a pod saturates that no quota throttles yet, as before its first decrease.
+	// fullIdle is the share of the CPUs below which idle CPU makes a full node: its clock ticks every 10 ms. There a
+	// pod saturates that no quota throttles yet, as before its first decrease.
 	fullIdle = 0.05
 )
 
@@ -65,8 +65,8 @@ type busy struct {
 	stopped       bool // since then it uses little
 }
 
-// next takes in a look, whether the pod was throttled, the node full, and its usage little. A pod may stop within
-// the time of a look that sees it throttled yet.
+// next takes in a look, whether the pod was throttled, the node full, and its usage little. A pod may stop within the
+// time of a look that sees it throttled yet.
 func (b busy) next(throttled, full, little bool) busy {
 	n := busy{before: b.looks, stopped: little && (b.stopped || max(b.looks, b.before) >= saturatedLooks)}
 	if (throttled || full && !little) && !n.stopped {
@@ -159,8 +159,8 @@ type observed struct {
 	stopped   bool
 }
 
-// Look is a look at the pods of Output.Watch, in this order. It consumes the state: use the returned one.
-// Every decision is an increase to publish; no limit is lowered.
+// Look is a look at the pods of Output.Watch, in this order. It consumes the state: use the returned one. Every
+// decision is an increase to publish; no limit is lowered.
 func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 	s.look.node.Released = false
 	before := s.look.sample

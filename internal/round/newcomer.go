@@ -13,10 +13,10 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// A newcomer is a managed pod that does not bid yet: its containers are new or, after a start of the agent,
-// the whole node is. What it demands is not known, so it counts nothing in the market, and nothing lowers
-// it. It is raised as soon as a counter shows that it is throttled: where CPU has no price or, until the
-// node has WarmUpSamples, where CPU is idle and the price from before the start leaves the pod uncapped.
+// A newcomer is a managed pod that does not bid yet: its containers are new or, after a start of the agent, the whole
+// node is. What it demands is not known, so it counts nothing in the market, and nothing lowers it. It is raised as
+// soon as a counter shows that it is throttled: where CPU has no price or, until the node has WarmUpSamples, where
+// CPU is idle and the price from before the start leaves the pod uncapped.
 
 // eagerness is whether newcomers are raised after a round, and what that takes.
 type eagerness uint8
@@ -61,10 +61,10 @@ func (s *State) addNewcomers(cfg Config, before, now kernel.Sample, out *Output)
 // TakesIn says whether Join would do anything.
 func (s *State) TakesIn() bool { return s.look.eager != patient }
 
-// Join takes in pods that were not in the last round, with a first sample of them, so that they need not
-// wait for the next round: those that are throttled are raised, and looks read the others from now on. They
-// follow the pods of the round in their order, in Decision.Pod and Output.Watch, too. It consumes the state:
-// use the returned one. No estimate and no price changes.
+// Join takes in pods that were not in the last round, with a first sample of them, so that they need not wait for the
+// next round: those that are throttled are raised, and looks read the others from now on. They follow the pods of the
+// round in their order, in Decision.Pod and Output.Watch, too. It consumes the state: use the returned one. No
+// estimate and no price changes.
 func Join(cfg Config, s State, pods []PodInput, sample kernel.Sample) (State, Output) {
 	l := &s.look
 	l.node.Released = false
@@ -79,8 +79,8 @@ func Join(cfg Config, s State, pods []PodInput, sample kernel.Sample) (State, Ou
 	return s, Output{Node: l.node, Decisions: raised, Watch: l.watchedPods()}
 }
 
-// takeIn raises the newcomers among the pods that are throttled, and adds the others to those that looks
-// read. before is the sample of the last round, and now what is known of each pod.
+// takeIn raises the newcomers among the pods that are throttled, and adds the others to those that looks read. before
+// is the sample of the last round, and now what is known of each pod.
 func (s *State) takeIn(cfg Config, before kernel.Sample, now []kernel.PodSample, joins func(int) bool) (raised []Decision) {
 	l := &s.look
 	l.book, l.watched = slices.Clip(l.book), slices.Clip(l.watched)
@@ -127,8 +127,8 @@ func (s *State) takeIn(cfg Config, before kernel.Sample, now []kernel.PodSample,
 	return raised
 }
 
-// newcomer is the bid of a newcomer; not ok where its limit cannot be raised, or the kernel does not enforce
-// it. A new container counts with its limit: that it needs more shows before how much.
+// newcomer is the bid of a newcomer; not ok where its limit cannot be raised, or the kernel does not enforce it. A
+// new container counts with its limit: that it needs more shows before how much.
 func (s *State) newcomer(cfg Config, p PodInput, index int, now kernel.PodSample) (b bidder, ok bool) {
 	l := &s.look
 	rates := l.rates[index]
@@ -182,9 +182,9 @@ func enforced(p demand.Pod, rates sense.PodRates, now kernel.PodSample) bool {
 	return some
 }
 
-// firstThrottling is the highest share of periods in which a limited container was throttled: since the
-// sample before or, of a container that this one did not know, since it started. The counters of one that
-// may have started before say nothing about now.
+// firstThrottling is the highest share of periods in which a limited container was throttled: since the sample before
+// or, of a container that this one did not know, since it started. The counters of one that may have started before
+// say nothing about now.
 func firstThrottling(p demand.Pod, rates sense.PodRates, now kernel.PodSample, before kernel.Sample) (ratio float64) {
 	was := lookedAt(before, now.Pod)
 	add := func(r sense.Rate, g kernel.Group, isNew bool) {
@@ -219,8 +219,8 @@ type idleCPU struct {
 	cpu   cpu.Milli
 }
 
-// idleBetween is unknown where the samples are further apart than longest, or where more is idle than the
-// node has: old kernels count the idle time of a CPU when it wakes up.
+// idleBetween is unknown where the samples are further apart than longest, or where more is idle than the node has:
+// old kernels count the idle time of a CPU when it wakes up.
 func idleBetween(before, after kernel.NodeSample, longest time.Duration, cores cpu.Milli) idleCPU {
 	elapsed, idle := after.At.Sub(before.At), after.Idle.Time-before.Idle.Time
 	if before.At.IsZero() || elapsed <= 0 || elapsed > longest || !before.Idle.Known || !after.Idle.Known || idle < 0 {

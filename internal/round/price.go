@@ -2,6 +2,7 @@ package round
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -13,6 +14,7 @@ import (
 // price is the price of the node and the state of its control.
 type price struct {
 	inForce       market.Price  // at which limits are set
+	binds         bool          // it caps a pod; one that does not is without effect
 	lowerFor      time.Duration // for which a lower price has sufficed
 	lowerMax      market.Price  // the highest of these lower prices
 	trim          float64       // exponent that corrects the cleared price
@@ -34,8 +36,8 @@ const (
 	amplyFit                // enough for the price to fall to zero
 )
 
-// clearing is the input of one update of the price. The update raises the demands in the book to
-// those that the price counts on, and fills in the node.
+// clearing is the input of one update of the price. The update raises the demands in the book to those that the price
+// counts on, and fills in the node.
 type clearing struct {
 	cfg     Config
 	solver  *market.Solver
@@ -47,19 +49,29 @@ type clearing struct {
 	demandKnown bool
 }
 
-// update clears the market and moves the price: feed-forward from the clearing, an integral trim
-// that drives measured usage to the supply, and bands so that noise moves nothing.
-//
-// Obvious scarcity does not wait for the estimates, as pods starve meanwhile. When the pods have
-// used more than the supply for Onset (a shorter time may be a burst that has ended), the demand of
-// the last tick counts too, for CatchUp, in which the estimates follow.
+// update moves the price, and says whether it binds.
 func (p price) update(c clearing) price {
+	p = p.moved(c)
+	p.binds = p.inForce > 0 && slices.ContainsFunc(c.book, func(b bidder) bool {
+		bound := b.bound(c.cfg, p.inForce)
+		return b.managed && (bound == market.ByPrice || bound == market.ByFloor)
+	})
+	return p
+}
+
+// moved clears the market and moves the price: feed-forward from the clearing, an integral trim that drives measured
+// usage to the supply, and bands so that noise moves nothing.
+//
+// Obvious scarcity does not wait for the estimates, as pods starve meanwhile. When the pods have used more than the
+// supply for Onset (a shorter time may be a burst that has ended), the demand of the last tick counts too, for
+// CatchUp, in which the estimates follow.
+func (p price) moved(c clearing) price {
 	if c.node.Usage > c.node.Supply {
 		p.overSupplyFor += c.elapsed
 	} else {
 		p.overSupplyFor = 0
 	}
-	if p.inForce == 0 && lasted(p.overSupplyFor, c.elapsed, c.cfg.Onset) {
+	if !p.binds && lasted(p.overSupplyFor, c.elapsed, c.cfg.Onset) {
 		p.latestUntil = c.now.Add(c.cfg.CatchUp)
 	}
 	problem := c.problem(c.now.Add(c.elapsed / 2).Before(p.latestUntil))
@@ -72,7 +84,7 @@ func (p price) update(c clearing) price {
 	idle := lasted(p.idleFor, c.elapsed, c.cfg.Release)
 	cleared := c.clear(problem, idle)
 
-	before := p.inForce
+	before, free := p.inForce, !p.binds
 	total := float64(c.node.Demand + c.node.SignalDemand)
 	switch {
 	case cleared == 0 && (idle || total <= (1-c.cfg.ReleaseBand)*float64(c.node.Supply)):
@@ -81,8 +93,7 @@ func (p price) update(c clearing) price {
 		}
 		p.slack = amplyFit
 	case cleared == 0:
-		// Demand is just below the supply: no price begins, and one in force stays, but not above the
-		// share price.
+		// Demand is just below the supply: no price begins, and one in force stays, but not above the share price.
 		if most := sharePrice(c.solver, problem); most < p.inForce && differs(most, p.inForce, c.cfg.PriceBand) {
 			p = p.moveTo(c.cfg, most, false, c.elapsed)
 		}
@@ -96,7 +107,7 @@ func (p price) update(c clearing) price {
 		p = p.moveTo(c.cfg, min(trimmed, sharePrice(c.solver, problem)), idle, c.elapsed)
 	}
 	p.resumed = false
-	if before == 0 && p.inForce > 0 {
+	if free && p.inForce > before {
 		// A price that alternates with zero would lower and raise limits each time at once.
 		if p.urgent = p.urgentAt.IsZero() || c.now.Sub(p.urgentAt) >= c.cfg.PublishInterval; p.urgent {
 			p.urgentAt = c.now
@@ -106,8 +117,8 @@ func (p price) update(c clearing) price {
 	return p
 }
 
-// problem is the market with the smoothed demands or, with latest, the demands of the last tick
-// where these are higher.
+// problem is the market with the smoothed demands or, with latest, the demands of the last tick where these are
+// higher.
 func (c clearing) problem(latest bool) market.Problem {
 	problem := market.Problem{Supply: c.node.Supply, Bids: make([]market.Bid, len(c.book))}
 	for i := range c.book {
@@ -128,8 +139,8 @@ func (c clearing) problem(latest bool) market.Problem {
 	return problem
 }
 
-// clear is the price of the problem. While CPU is idle beside a throttled pod, it is the price for
-// the demand of the last tick, if that is lower: the estimates include demand that has ended.
+// clear is the price of the problem. While CPU is idle beside a throttled pod, it is the price for the demand of the
+// last tick, if that is lower: the estimates include demand that has ended.
 func (c clearing) clear(problem market.Problem, idle bool) market.Price {
 	cleared := c.solver.Clear(problem)
 	if cleared.FloorsExceedSupply && c.node.SignalDemand > 0 { // nothing is left to keep free for signals
@@ -153,8 +164,8 @@ func (c clearing) clear(problem market.Problem, idle bool) market.Price {
 	return cleared.Price
 }
 
-// sharePrice is the price at which every bidder has its share if all demand more. Above it the trim
-// would take CPU from the shares of capped pods, for bursts of uncapped ones.
+// sharePrice is the price at which every bidder has its share if all demand more. Above it the trim would take CPU
+// from the shares of capped pods, for bursts of uncapped ones.
 func sharePrice(solver *market.Solver, p market.Problem) market.Price {
 	for i := range p.Bids {
 		p.Bids[i].Demand = p.Bids[i].Ceiling
@@ -162,9 +173,9 @@ func sharePrice(solver *market.Solver, p market.Problem) market.Price {
 	return solver.Clear(p).Price
 }
 
-// floorPrice is the price where usage within the floors takes all of the supply: the lowest at
-// which every pod that demands more than its floor has its floor. Every higher price gives the same
-// limits; this one is meaningful, and falls without a jump.
+// floorPrice is the price where usage within the floors takes all of the supply: the lowest at which every pod that
+// demands more than its floor has its floor. Every higher price gives the same limits; this one is meaningful, and
+// falls without a jump.
 func floorPrice(book []bidder) market.Price {
 	p := market.Price(0)
 	for _, b := range book {
@@ -178,9 +189,9 @@ func floorPrice(book []bidder) market.Price {
 	return min(p, market.MaxPrice)
 }
 
-// moveTo goes to another price where it differs from the one in force by more than the band. It
-// falls only when a lower price has sufficed for FallDelay: bursts repeat, and limits that follow
-// each of them help no pod. While CPU is idle beside a throttled pod it falls at once.
+// moveTo goes to another price where it differs from the one in force by more than the band. It falls only when a
+// lower price has sufficed for FallDelay: bursts repeat, and limits that follow each of them help no pod. While CPU
+// is idle beside a throttled pod it falls at once.
 func (p price) moveTo(cfg Config, to market.Price, idle bool, elapsed time.Duration) price {
 	if !differs(to, p.inForce, cfg.PriceBand) {
 		p.lowerFor, p.lowerMax = 0, 0
@@ -198,8 +209,8 @@ func (p price) moveTo(cfg Config, to market.Price, idle bool, elapsed time.Durat
 	return p
 }
 
-// updateIdleFor is for how long CPU has been idle while a pod was throttled. Time with twice
-// ReleaseIdle counts twice.
+// updateIdleFor is for how long CPU has been idle while a pod was throttled. Time with twice ReleaseIdle counts
+// twice.
 func (p price) updateIdleFor(c clearing) time.Duration {
 	used := c.node.Usage + keptForSignals(c.book, p.inForce)
 	idle := 1 - float64(used)/float64(max(c.node.Supply, 1))
@@ -217,8 +228,8 @@ func (p price) updateIdleFor(c clearing) time.Duration {
 	return 0
 }
 
-// lastTickDemand is the demand by the last tick alone. A pod that was throttled but used clearly
-// less than its limit stopped within the tick: it demands no more than it used.
+// lastTickDemand is the demand by the last tick alone. A pod that was throttled but used clearly less than its limit
+// stopped within the tick: it demands no more than it used.
 func lastTickDemand(cfg Config, b bidder) cpu.Milli {
 	switch {
 	case b.latestThrottleRatio < cfg.Demand.ThrottleThreshold:
@@ -229,12 +240,11 @@ func lastTickDemand(cfg Config, b bidder) cpu.Milli {
 	return b.bid.Demand
 }
 
-// stoppedThreshold is the share of its limit below which a throttled pod cannot have demanded more
-// all the time.
+// stoppedThreshold is the share of its limit below which a throttled pod cannot have demanded more all the time.
 const stoppedThreshold = 0.85
 
-// lowerEstimates lowers the estimates to the demands at which the price was released, so that
-// demand that has ended does not count again in the next tick.
+// lowerEstimates lowers the estimates to the demands at which the price was released, so that demand that has ended
+// does not count again in the next tick.
 func lowerEstimates(cfg Config, estimates map[string]demand.Estimate, pods []PodInput, book []bidder) {
 	for _, b := range book {
 		latest := lastTickDemand(cfg, b)
@@ -251,10 +261,9 @@ func lowerEstimates(cfg Config, estimates map[string]demand.Estimate, pods []Pod
 	}
 }
 
-// updateTrim integrates the relative error between usage and supply while some pod is capped;
-// otherwise another price would change nothing. It waits while limits are still on their way down:
-// that error ends by itself. An error within half the price band counts as none: the price moves by
-// whole bands, so the trim would only oscillate around it.
+// updateTrim integrates the relative error between usage and supply while some pod is capped; otherwise another price
+// would change nothing. It waits while limits are still on their way down: that error ends by itself. An error within
+// half the price band counts as none: the price moves by whole bands, so the trim would only oscillate around it.
 func (p price) updateTrim(c clearing) float64 {
 	cfg, d := c.cfg, c.node
 	if d.Supply <= 0 || p.inForce == 0 || p.lowerFor > 0 { // a fall that is due will end the error

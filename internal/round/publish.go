@@ -7,17 +7,17 @@ import (
 	"github.com/mbcas/mbcas/internal/sense"
 )
 
-// The API server and the controller pay for each publication, so a decision is published only when
-// it differs enough from the published one: when a limit changes. The agent's Lease carries the price
-// of the node, and confirms decisions that stay as they are.
+// The API server and the controller pay for each publication, so a decision is published only when it differs enough
+// from the published one: when a limit changes. The agent's Lease carries the price of the node, and confirms
+// decisions that stay as they are.
 
-// changeDue says whether a decision is published because a limit changes: a raise at once, and so,
-// where urgent, the first decrease after a time without a price; any other change after the publish
-// interval. Without urgent, a decision that was published because demand jumps would delay the
-// decrease that the jump makes necessary by a whole interval.
+// changeDue says whether a decision is published because a limit changes: a raise at once, and so, where urgent, the
+// first decrease after a time without a price; any other change after the publish interval. Without urgent, a
+// decision that was published because demand jumps would delay the decrease that the jump makes necessary by a whole
+// interval.
 //
-// A container is raised by what the pod gains as a whole. What it gets from other containers of the
-// pod follows their demand, which varies all the time, and waits as a decrease does.
+// A container is raised by what the pod gains as a whole. What it gets from other containers of the pod follows their
+// demand, which varies all the time, and waits as a decrease does.
 func changeDue(cfg Config, now time.Time, urgent bool, was Published, d Decision) bool {
 	if was.At.IsZero() {
 		return true
@@ -41,8 +41,8 @@ func changeDue(cfg Config, now time.Time, urgent bool, was Published, d Decision
 	return changed && (firstDecrease || now.Sub(was.At) >= cfg.PublishInterval)
 }
 
-// relievesThrottling says whether a throttled container gets more than was published, from the pod
-// as a whole or from its other containers.
+// relievesThrottling says whether a throttled container gets more than was published, from the pod as a whole or from
+// its other containers.
 func relievesThrottling(cfg Config, p PodInput, r sense.PodRates, d Decision) bool {
 	part := 0 // d.Containers are the limited ones of the pod, in its order
 	for j, c := range p.Containers {
@@ -60,9 +60,9 @@ func relievesThrottling(cfg Config, p PodInput, r sense.PodRates, d Decision) bo
 	return false
 }
 
-// waitChanges says whether a pod whose published limit is not in force yet, as in mode recommend or
-// while the controller raises other pods, has come to be throttled at its limit, or to demand it, or does
-// not any more. The controller raises such pods first, and knows them from publications alone.
+// waitChanges says whether a pod whose published limit is not in force yet, as in mode recommend or while the
+// controller raises other pods, has come to be throttled at its limit, or to demand it, or does not any more. The
+// controller raises such pods first, and knows them from publications alone.
 func waitChanges(cfg Config, now time.Time, p PodInput, current cpu.Milli, d Decision) bool {
 	was, throttled := p.Published, d.ThrottleRatio >= cfg.Demand.ThrottleThreshold
 	switch {
@@ -74,14 +74,14 @@ func waitChanges(cfg Config, now time.Time, p PodInput, current cpu.Milli, d Dec
 	return !throttled && d.Demand < current/2 && now.Sub(was.At) >= calmInterval
 }
 
-// calmInterval is how long a pod counts as one that demands its limit. Shorter costs more publications
-// about pods with bursts; longer has more pods at the head of the queue that need nothing.
+// calmInterval is how long a pod counts as one that demands its limit. Shorter costs more publications about pods
+// with bursts; longer has more pods at the head of the queue that need nothing.
 const calmInterval = time.Hour
 
-// figuresDue says whether a decision is published although its limits stay. What binds the limit is
-// the state of the pod, and says why its limit stays. Others count on its demand: the division of a
-// short quota and, where CPU has a price, the coordinator. Noise must cause no publication: a change
-// of demand counts only beyond DemandBand, a quarter, and one percent of the node.
+// figuresDue says whether a decision is published although its limits stay. What binds the limit is the state of the
+// pod, and says why its limit stays. Others count on its demand: the division of a short quota and, where CPU has a
+// price, the coordinator. Noise must cause no publication: a change of demand counts only beyond DemandBand, a
+// quarter, and one percent of the node.
 func figuresDue(cfg Config, in Input, p PodInput, d Decision) bool {
 	was, age := p.Published, in.Now.Sub(p.Published.At)
 	change := max(d.Demand-was.Demand, was.Demand-d.Demand)

@@ -13,8 +13,8 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// release lowers the price where capped pods have stopped and left CPU idle beside a throttled pod. idle
-// is the idle CPU of the node. Until a release has proved right the next one waits.
+// release lowers the price where capped pods have stopped and left CPU idle beside a throttled pod. idle is the idle
+// CPU of the node. Until a release has proved right the next one waits.
 func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kernel.Sample) State {
 	l := &s.look
 	if s.price.inForce == 0 || sample.Node.At.Before(s.releases.until) || len(s.releases.stopped) > 0 {
@@ -67,8 +67,7 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 	return s
 }
 
-// releasedBy is the price at which the market clears again; not lowered unless it is clearly below the
-// one in force.
+// releasedBy is the price at which the market clears again; not lowered unless it is clearly below the one in force.
 func (p price) releasedBy(c clearing) (after price, lowered bool) {
 	problem := c.problem(false)
 	to, left := c.clear(problem, false), amplyFit
@@ -79,7 +78,7 @@ func (p price) releasedBy(c clearing) (after price, lowered bool) {
 		return p, false
 	}
 	after = p
-	after.inForce, after.slack = to, left
+	after.inForce, after.slack, after.binds = to, left, after.binds && to > 0
 	after.lowerFor, after.lowerMax, after.idleFor, after.overSupplyFor = 0, 0, 0, 0
 	if to == 0 {
 		after.trim = 0
@@ -88,8 +87,8 @@ func (p price) releasedBy(c clearing) (after price, lowered bool) {
 	return after, true
 }
 
-// forgetStopped lowers the estimates of the pods that have stopped to what they use. The next round
-// compares with this look, so that what they used before it does not count again.
+// forgetStopped lowers the estimates of the pods that have stopped to what they use. The next round compares with
+// this look, so that what they used before it does not count again.
 func (s State) forgetStopped(seen []observed, sample kernel.Sample) State {
 	s.estimates = maps.Clone(s.estimates)
 	s.last.Pods = slices.Clone(s.last.Pods)
@@ -152,18 +151,18 @@ type releases struct {
 }
 
 const (
-	// wrongWithin is the time after a release within which it proves wrong if a pod goes on that had stopped.
-	// After a longer stop rounds alone would have released the price, too.
+	// wrongWithin is the time after a release within which it proves wrong if a pod goes on that had stopped. After a
+	// longer stop rounds alone would have released the price, too.
 	wrongWithin = 2500 * time.Millisecond
-	// leastReleaseWait and longestReleaseWait bound the wait after a wrong release. It doubles with each,
-	// so that pods that stop and go on get at most 16 of them an hour.
+	// leastReleaseWait and longestReleaseWait bound the wait after a wrong release. It doubles with each, so that
+	// pods that stop and go on get at most 16 of them an hour.
 	leastReleaseWait, longestReleaseWait = 10 * time.Second, 5 * time.Minute
 	// releaseCalm is the time without a wrong release after which the wait halves.
 	releaseCalm = 10 * time.Minute
 )
 
-// judgeRelease undoes the last release where a round finds that it was wrong: a price that rose again by
-// itself could stay lower by the price band, and a pod whose demand has been forgotten would be uncapped.
+// judgeRelease undoes the last release where a round finds that it was wrong: a price that rose again by itself could
+// stay lower by the price band, and a pod whose demand has been forgotten would be uncapped.
 func (s State) judgeRelease(pods []PodInput, rates []sense.PodRates, now time.Time) State {
 	r := &s.releases
 	switch {

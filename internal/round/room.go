@@ -5,15 +5,12 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// uncappedLimit is what an uncapped pod is raised to. Without a price it is what the other pods leave, and at least its
-// share: a pod that begins to take all it can get would else take it from them, until its demand is known. Under a
-// price its share is known to suffice for its demand, and bursts may exceed it, unless it saturated a moment ago.
+// uncappedLimit is what an uncapped pod is raised to: what the other pods leave, and at least its share. A pod that
+// begins to take all it can get would else take it from them, until its demand is known. Under a price the share of
+// an uncapped pod is known to suffice for its demand; bursts may exceed it, unless the pod seems to saturate.
 func (s *State) uncappedLimit(cfg Config, b *bidder) cpu.Milli {
-	switch {
-	case !cfg.BoundRaises, s.price.inForce > 0 && !b.saturates():
+	if !cfg.BoundRaises || s.price.binds && !b.saturates() {
 		return b.bid.Ceiling
-	case s.price.inForce > 0:
-		return max(b.bid.Limit(s.price.inForce), b.minLimit)
 	}
 	return b.left.RoundDown(cpu.Quantum).Clamp(b.minLimit, b.bid.Ceiling)
 }
@@ -44,18 +41,19 @@ func (r room) leftTo(b market.Bid, counted cpu.Milli) cpu.Milli {
 	return max(r.left+counted, cpu.FromCores(r.perBudget*float64(b.Budget)))
 }
 
-// worthwhile says whether a raise to a limit is more than what the demand of the others moves it by. A pod that
-// is throttled gets less, too.
+// worthwhile says whether a raise to a limit is more than what the demand of the others moves it by. A pod that is
+// throttled gets less, too.
 func (b *bidder) worthwhile(to cpu.Milli) bool {
 	return b.isThrottled() || to == b.bid.Ceiling || to > b.limit+b.limit/4
 }
 
-// saturates says whether a pod takes all it can get: it is throttled most of the time, and not in bursts of its
-// threads alone. A pause of a few seconds changes nothing.
+// saturates says whether a pod takes all it can get, as far as that is known: it is throttled nearly always in the
+// last tick or, until a moment ago, most of the time, and uses up its limit, so not in bursts of its threads alone.
 func (b *bidder) saturates() bool {
-	return b.throttleRatio >= saturatingRatio && b.bid.Demand.Cores() >= saturatingDemand*b.limit.Cores()
+	throttled := b.throttleRatio >= mostly || b.latestThrottleRatio >= nearlyAlways
+	return throttled && max(b.bid.Demand, b.usage).Cores() >= nearlyUsedUp*b.limit.Cores()
 }
 
-// saturatingRatio is the smoothed throttle ratio of a pod that saturates, saturatingDemand its demand as a share of
-// its limit.
-const saturatingRatio, saturatingDemand = 0.5, 0.75
+// mostly is a smoothed throttle ratio, nearlyAlways that of a tick, and nearlyUsedUp a demand as a share of the
+// limit.
+const mostly, nearlyAlways, nearlyUsedUp = 0.5, 0.9, 0.75

@@ -9,18 +9,16 @@ import (
 )
 
 const (
-	// fullThreshold is the share of its capacity from which a node is full: between two threads on
-	// a CPU there is always some idle time.
+	// fullThreshold is the share of its capacity from which a node is full: between two threads on a CPU there is
+	// always some idle time.
 	fullThreshold = 0.97
-	// pressureThreshold is the share of a node's CPUs that are busy from which the pressure of its
-	// containers is read: low enough that a full node is above it. Time in which CPUs wait for IO counts
-	// as neither busy nor idle.
+	// pressureThreshold is the share of a node's CPUs that are busy from which the pressure of its containers is
+	// read: low enough that a full node is above it. Time in which CPUs wait for IO counts as neither busy nor idle.
 	pressureThreshold = 0.85
-	// maxSystemShare is the share of the supply that usage outside of pods can take at most: the
-	// kernel's weights leave the pods about half, which floors for all pods would leave idle.
+	// maxSystemShare is the share of the supply that usage outside of pods can take at most: the kernel's weights
+	// leave the pods about half, which floors for all pods would leave idle.
 	maxSystemShare = 0.5
-	// systemSmoothing is how far, per second, the smoothed usage outside of pods moves towards the
-	// measured one.
+	// systemSmoothing is how far, per second, the smoothed usage outside of pods moves towards the measured one.
 	systemSmoothing = 0.1
 )
 
@@ -30,10 +28,10 @@ type Gauge struct {
 	fullFor time.Duration // for which no CPU has been idle
 }
 
-// Measure is the node with its supply: allocatable CPU, a tenth less for each true pressure
-// condition, minus the reserve, minus the usage outside of pods that exceeds what the node reserves
-// for it. That usage is smoothed. While it cannot be read, the last known value counts: 0 would sell
-// CPU that is in use. full says whether no CPU has been idle for Onset.
+// Measure is the node with its supply: allocatable CPU, a tenth less for each true pressure condition, minus the
+// reserve, minus the usage outside of pods that exceeds what the node reserves for it. That usage is smoothed. While
+// it cannot be read, the last known value counts: 0 would sell CPU that is in use. full says whether no CPU has been
+// idle for Onset.
 func (g *Gauge) Measure(cfg Config, n Node, r sense.NodeRates) (d NodeDecision, full bool) {
 	known := r.UsageKnown && r.KubepodsKnown
 	if known {
@@ -56,10 +54,9 @@ func (g *Gauge) Measure(cfg Config, n Node, r sense.NodeRates) (d NodeDecision, 
 	return d, lasted(g.fullFor, r.Elapsed, cfg.Onset)
 }
 
-// PressureFrom is the share of a node's CPUs that are busy from which rounds at this interval need the
-// pressure of containers. It counts on a full node alone. The node is full after Onset, so the pressure is
-// read at the beginning of the first interval that uses it; 0 where the first round on a full node uses it,
-// so that it is always needed.
+// PressureFrom is the share of a node's CPUs that are busy from which rounds at this interval need the pressure of
+// containers. It counts on a full node alone. The node is full after Onset, so the pressure is read at the beginning
+// of the first interval that uses it; 0 where the first round on a full node uses it, so that it is always needed.
 func (c Config) PressureFrom(interval time.Duration) float64 {
 	if lasted(interval, interval, c.Onset) {
 		return 0
