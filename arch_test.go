@@ -23,7 +23,8 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/demand", "cpu market internal/sense"},
 	{"internal/pacing", "cpu"},
 	{"internal/credits", ""},
-	{"internal/round", "cpu market internal/kernel internal/sense internal/demand internal/pacing internal/credits"},
+	{"internal/split", "cpu market"},
+	{"internal/round", "cpu market internal/kernel internal/sense internal/demand internal/pacing internal/credits internal/split"},
 	{"internal/coordinator", "cpu market"},
 	{"api/v1alpha1/reasons", ""},
 	{"api/v1alpha1", "cpu market kubernetes"},
@@ -139,7 +140,7 @@ var kubernetes = []string{"k8s.io/", "sigs.k8s.io/"}
 
 // pure are the packages that decide. Each takes values and returns values: see impurities.
 var pure = []string{
-	"cpu", "market", "internal/sense", "internal/demand", "internal/pacing", "internal/credits", "internal/round", "internal/coordinator", "actuator", "internal/quota",
+	"cpu", "market", "internal/sense", "internal/demand", "internal/pacing", "internal/credits", "internal/split", "internal/round", "internal/coordinator", "actuator", "internal/quota",
 	"api/v1alpha1/reasons", "internal/lifecycle",
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/internal/split"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -51,11 +52,20 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 	if b.warmingUp && target.RoundDown(cpu.Quantum) <= current {
 		target, keep = current, true
 	}
-	limit, parts := s.split(target, p.Pod, keep)
-	if limit < d.Floor || limit > d.Ceiling { // the pod's bounds are narrower than its containers' sum
-		limit, parts = s.split(limit.Clamp(d.Floor, d.Ceiling), p.Pod, false)
+	parts := s.parts(p.Pod)
+	divided := split.Keep(parts)
+	switch {
+	case keep:
+	case d.Bound == market.ByNothing && target > current:
+		divided = split.Divide(s.solver, target, split.Raise(parts, s.leftTo(cfg, &b)))
+	default:
+		divided = split.Divide(s.solver, target, parts)
 	}
-	return limit, parts
+	limit, limits := named(p.Pod, divided)
+	if limit < d.Floor || limit > d.Ceiling { // the pod's bounds are narrower than its containers' sum
+		return named(p.Pod, split.Divide(s.solver, limit.Clamp(d.Floor, d.Ceiling), parts))
+	}
+	return limit, limits
 }
 
 // target is the limit that the market leaves a pod.
@@ -67,7 +77,7 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 	current, target := b.limit, max(b.bid.Limit(s.price.inForce), b.minLimit)
 	switch {
 	case bound == market.ByNothing:
-		target = s.uncappedLimit(cfg, b)
+		target = s.uncappedLimit(cfg, b, p.Pod)
 		needs := b.needsMore(s.price.binds || p.IncreaseOnNeed)
 		if !needs && !p.IncreaseOnNeed && b.throttleRatio >= needThrottleRatio {
 			target, needs = min(target, b.declared), true // it was throttled until it became idle
@@ -117,75 +127,27 @@ func higher(a, b sense.Ratio) sense.Ratio {
 	return sense.Ratio{Known: a.Known || b.Known, Value: max(a.Value, b.Value)}
 }
 
-// split divides a pod's limit among its limited containers by the same rule as the node's CPU among pods: the demand
-// of a container is its budget, within its floor and ceiling. Parts are whole quanta. What rounding leaves goes to
-// the container with the highest demand, then to the first with room below its ceiling. keep leaves the parts as they
-// are within their bounds: an owner may have declared less than the floor, or more than the node has.
-func (s State) split(total cpu.Milli, p demand.Pod, keep bool) (cpu.Milli, []ContainerLimit) {
-	problem := market.Problem{Bids: make([]market.Bid, 0, len(p.Containers))}
-	parts := make([]ContainerLimit, 0, len(p.Containers))
-	var highest cpu.Milli
-	busiest := 0
+// parts are the limited containers of a pod.
+func (s State) parts(p demand.Pod) []split.Part {
+	parts := make([]split.Part, 0, len(p.Containers))
 	for _, c := range p.Containers {
-		if !c.Limited() {
-			continue
+		if c.Limited() {
+			parts = append(parts, split.Part{
+				Demand: s.estimates[c.ID].Demand(), Floor: c.Floor, Ceiling: c.Ceiling, Limit: c.Limit, Settable: c.Settable,
+			})
 		}
-		d := s.estimates[c.ID].Demand()
-		if d > highest {
-			highest, busiest = d, len(parts)
-		}
-		problem.Bids = append(problem.Bids, market.Bid{
-			Budget: market.Budget(d), Demand: c.Ceiling, Floor: c.Floor, Ceiling: c.Ceiling,
-		})
-		parts = append(parts, ContainerLimit{c.Name, c.Limit})
 	}
-	var sum cpu.Milli
-	if keep {
-		for i, b := range problem.Bids {
-			parts[i].Limit = parts[i].Limit.Clamp(b.Floor, b.Ceiling)
-			sum += parts[i].Limit
-		}
-		return sum, parts
-	}
-	problem.Supply = total
-	solver := s.solver
-	if solver == nil {
-		solver = new(market.Solver)
-	}
-	price := solver.Clear(problem).Price
-	for i, b := range problem.Bids {
-		parts[i].Limit = max(b.Limit(price).RoundDown(cpu.Quantum), b.Floor)
-		sum += parts[i].Limit
-	}
-	distribute(parts, problem.Bids, busiest, total-sum)
-	sum = 0
-	i := 0
-	for _, c := range p.Containers {
-		if !c.Limited() {
-			continue
-		}
-		if l := parts[i].Limit; l < c.Settable && l != c.Limit { // a resize cannot set so low a limit
-			parts[i].Limit = c.Limit
-		}
-		sum += parts[i].Limit
-		i++
-	}
-	return sum, parts
+	return parts
 }
 
-// distribute adds what is left, in whole quanta, to the part of the busiest container, then to the first parts below
-// their ceilings.
-func distribute(parts []ContainerLimit, bids []market.Bid, busiest int, left cpu.Milli) {
-	add := func(i int) {
-		room := (bids[i].Ceiling - parts[i].Limit).RoundDown(cpu.Quantum)
-		more := max(0, min(left.RoundDown(cpu.Quantum), room))
-		parts[i].Limit += more
-		left -= more
+// named are the limits of a pod's limited containers, with their sum.
+func named(p demand.Pod, limits []cpu.Milli) (sum cpu.Milli, parts []ContainerLimit) {
+	parts = make([]ContainerLimit, 0, len(limits))
+	for _, c := range p.Containers {
+		if c.Limited() {
+			parts = append(parts, ContainerLimit{c.Name, limits[len(parts)]})
+			sum += limits[len(parts)-1]
+		}
 	}
-	if len(parts) > 0 {
-		add(busiest)
-	}
-	for i := range parts {
-		add(i)
-	}
+	return sum, parts
 }

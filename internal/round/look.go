@@ -125,7 +125,7 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 
 // couldNeedMore says whether an uncapped pod may be throttled before the next round, and could be raised.
 func (s *State) couldNeedMore(cfg Config, b *bidder, p PodInput) bool {
-	return max(b.limit, b.published) < s.uncappedLimit(cfg, b) && !p.IncreaseOnNeed &&
+	return max(b.limit, b.published) < s.uncappedLimit(cfg, b, p.Pod) && !p.IncreaseOnNeed &&
 		(b.warmingUp || b.throttleRatio > 0 || b.fullness() >= nearLimit)
 }
 

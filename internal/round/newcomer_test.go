@@ -138,7 +138,7 @@ func TestNewPodsKeepTheirSplit(t *testing.T) {
 	s.Containers = append(s.Containers, kernel.Group{ID: "side-1", Found: true, At: w.now})
 	_, out := Run(w.cfg, w.state, in)
 	d, ok := decision(out, "new")
-	if want := []ContainerLimit{{"c", 2630}, {"side", 870}}; !ok || !reflect.DeepEqual(d.Containers, want) {
+	if want := []ContainerLimit{{"c", 3000}, {"side", 1000}}; !ok || !reflect.DeepEqual(d.Containers, want) {
 		t.Errorf("limits %v, want %v", d.Containers, want)
 	}
 }

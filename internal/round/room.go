@@ -1,18 +1,30 @@
 package round
 
 import (
+	"math"
+
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/split"
 	"github.com/mbcas/mbcas/market"
 )
 
 // uncappedLimit is what an uncapped pod is raised to: what the other pods leave, and at least its share. A pod that
-// begins to take all it can get would else take it from them, until its demand is known. Under a price the share of
-// an uncapped pod is known to suffice for its demand; bursts may exceed it, unless the pod seems to saturate.
-func (s *State) uncappedLimit(cfg Config, b *bidder) cpu.Milli {
-	if !cfg.BoundRaises || s.price.binds && !b.saturates() {
-		return b.bid.Ceiling
+// begins to take all it can get would else take it from them, until its demand is known. Under a price that caps a pod
+// the share of an uncapped one is known to suffice for its demand; bursts may exceed it, unless the pod seems to saturate.
+func (s *State) uncappedLimit(cfg Config, b *bidder, p demand.Pod) (sum cpu.Milli) {
+	for _, part := range split.Raise(s.parts(p), s.leftTo(cfg, b)) {
+		sum += part.Ceiling
 	}
-	return b.left.RoundDown(cpu.Quantum).Clamp(b.minLimit, b.bid.Ceiling)
+	return sum.Clamp(b.minLimit, b.bid.Ceiling)
+}
+
+// leftTo is what a raise may give each container of an uncapped pod, but for what the others of the pod demand.
+func (s *State) leftTo(cfg Config, b *bidder) cpu.Milli {
+	if !cfg.BoundRaises || s.price.binds && !b.saturates() {
+		return math.MaxInt32
+	}
+	return b.left
 }
 
 // room is what the demands of all bidders leave of the supply; it may be below 0.

@@ -31,8 +31,8 @@ func TestRollsBackInTheSimulator(t *testing.T) {
 	}
 	found := service.Unready[0]
 	before, after := service.LimitAt(found), service.LimitAt(found+time.Second)
-	if before >= service.Spec.Limit/2 || after != 2*cpu.Core {
-		t.Errorf("when it became not Ready its limit went from %v to %v, want from less than half of %v to the 2 that it had before the decreases",
+	if before >= service.Spec.Limit/2 || after != 1800 {
+		t.Errorf("when it became not Ready its limit went from %v to %v, want from less than half of %v to the 1800m that it had before the decreases",
 			before, after, service.Spec.Limit)
 	}
 	for _, c := range service.Changes {
