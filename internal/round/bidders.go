@@ -24,6 +24,7 @@ type bidder struct {
 	// throttleRatio is the highest smoothed throttle ratio among the containers; latestThrottleRatio that of the last
 	// tick.
 	throttleRatio, latestThrottleRatio float64
+	brief                              bool // it was throttled within a look, too brief to tell whether it saturates
 	// warmingUp: too few samples to be lowered
 	warmingUp bool
 	waits     bool      // its increases may wait

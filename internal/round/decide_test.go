@@ -183,6 +183,28 @@ func TestSaturatingPodsAreNotRaisedUnderALowPrice(t *testing.T) {
 	}
 }
 
+// TestSaturatingPodsGetNoMoreThanIsLeft: under a price that caps others a pod that saturates, or may, has what these leave.
+func TestSaturatingPodsGetNoMoreThanIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		b       bidder
+		bounded bool
+	}{
+		"throttled a little":              {bidder{limit: 1000, usage: 900, throttleRatio: 0.3, latestThrottleRatio: 0.5}, false},
+		"throttled in bursts":             {bidder{limit: 1000, usage: 500, throttleRatio: 1, latestThrottleRatio: 1}, false},
+		"throttled all the time":          {bidder{limit: 1000, usage: 1000, latestThrottleRatio: 0.95}, true},
+		"in a pause":                      {bidder{limit: 1000, usage: 5, throttleRatio: 0.6, bid: market.Bid{Demand: 800}}, true},
+		"throttled within a look, so far": {bidder{limit: 1000, usage: 500, latestThrottleRatio: 0.5, brief: true}, true},
+	} {
+		for _, binds := range []bool{true, false} {
+			c.b.left = 1500
+			s := State{price: price{inForce: 0.5, binds: binds}}
+			if got := s.leftTo(DefaultConfig(), &c.b) == 1500; got != (c.bounded || !binds) {
+				t.Errorf("%s, price binds %v: bounded %v", name, binds, got)
+			}
+		}
+	}
+}
+
 // TestPastThrottlingRaisesNothing: a pod that was throttled until it became idle is raised to its declared limit at
 // most, with and without a price.
 func TestPastThrottlingRaisesNothing(t *testing.T) {

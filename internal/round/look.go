@@ -229,7 +229,7 @@ func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 		s.look.eager == whileIdle && !s.mayRaise(cfg) {
 		return d, false // one that stopped a moment ago and goes on may get nothing by it
 	}
-	b.throttleRatio, b.usage = max(b.throttleRatio, needThrottleRatio), o.usage
+	b.throttleRatio, b.usage, b.brief = max(b.throttleRatio, needThrottleRatio), o.usage, true
 	b.latestThrottleRatio = max(b.latestThrottleRatio, o.throttled) // the controller raises throttled pods first
 	d = decideOne(cfg, s.withNewcomers(), pod, s.look.rates[b.pod], b)
 	if d.Limit <= b.limit || !differs(d.Limit, max(b.limit, b.published), cfg.PublishBand) {

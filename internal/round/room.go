@@ -21,7 +21,7 @@ func (s *State) uncappedLimit(cfg Config, b *bidder, p demand.Pod) (sum cpu.Mill
 
 // leftTo is what a raise may give each container of an uncapped pod, but for what the others of the pod demand.
 func (s *State) leftTo(cfg Config, b *bidder) cpu.Milli {
-	if !cfg.BoundRaises || s.price.binds && !b.saturates() {
+	if !cfg.BoundRaises || s.price.binds && !b.brief && !b.saturates() {
 		return math.MaxInt32
 	}
 	return b.left
