@@ -116,9 +116,12 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 	l.busy = make(map[string]busy, len(l.watched))
 	for i, j := range l.watched {
 		l.sample.Pods[i] = in.Sample.Pods[book[j].pod]
-		if was, known := s.look.busy[in.Pods[book[j].pod].UID]; known {
-			l.busy[in.Pods[book[j].pod].UID] = was
+		uid := in.Pods[book[j].pod].UID
+		was := s.look.busy[uid]
+		if b := &book[j]; b.latestThrottleRatio >= nearlyAlways && b.saturates() { // a whole tick tells as much as looks
+			was.looks, was.stopped = max(was.looks, saturatedLooks), false
 		}
+		l.busy[uid] = was
 	}
 	return l
 }

@@ -81,6 +81,26 @@ func TestStopOnAFullNodeIsSeen(t *testing.T) {
 	}
 }
 
+// TestStopAfterTheFirstCapIsSeen: a pod that a whole tick saw throttled can be seen to stop by the first looks after it.
+func TestStopAfterTheFirstCapIsSeen(t *testing.T) {
+	service := &fakePod{name: "service", request: 1000, declared: 1500, ceiling: 1500, demand: 1400}
+	job := &fakePod{name: "job", request: 1000, declared: 2400, demand: 5}
+	w := newWorld(service, job)
+	w.run(30)
+	service.demand, job.demand = 3000, 8000
+	for w.state.price.inForce == 0 {
+		w.tick()
+	}
+	job.demand = 0
+	for range 2 {
+		w.pass(w.cfg.LookInterval)
+		w.look()
+	}
+	if w.state.price.inForce != 0 {
+		t.Errorf("two looks after the stop the price is %v", w.state.price.inForce)
+	}
+}
+
 // TestLullsAreNotReleases: while all capped pods go on, pauses of the uncapped ones lower no price.
 func TestLullsAreNotReleases(t *testing.T) {
 	service := &fakePod{name: "service", request: 3000, declared: 4000, demand: 2500}
