@@ -302,8 +302,8 @@ func TestAgent(t *testing.T) {
 	w.eventually("a decision", func() bool { return w.allocation(pa).Spec.Decision != nil })
 
 	got := w.allocation(pa)
-	if l := *got.Spec.DesiredCPULimit; l != 4000 {
-		t.Errorf("desired %v, want the whole node, as CPU is not scarce", l)
+	if l := *got.Spec.DesiredCPULimit; l < 3000 || l > 3200 {
+		t.Errorf("desired %v, want about 3100m, what the other pod leaves of the supply of 3600m", l)
 	}
 	d := got.Spec.Decision
 	if d.ThrottledPercent < 80 || d.Price != 0 || d.BoundBy != v1alpha1.BoundByNothing || d.Budget != 500 ||
@@ -341,7 +341,7 @@ func TestAgent(t *testing.T) {
 	}
 	var r allocation.RoundReport
 	if _, body := w.get(url + "/debug/round"); json.Unmarshal([]byte(body), &r) != nil || len(r.Pods) != 1 ||
-		r.Pods[0].Name != "throttled" || r.Pods[0].Limit != 1000 || r.Pods[0].Desired != 4000 || r.Pods[0].Throttled < 0.8 {
+		r.Pods[0].Name != "throttled" || r.Pods[0].Limit != 1000 || r.Pods[0].Desired < 3000 || r.Pods[0].Throttled < 0.8 {
 		t.Errorf("debug/round: %s", body)
 	}
 }
@@ -448,23 +448,23 @@ func TestFollowsItsNodeAllocation(t *testing.T) {
 	pod, pa := w.run("throttled", "500m", "1", 1, 0.9)
 	access, d := w.recorded()
 	url, _ := w.agent(access)
-	desired := func(want cpu.Milli) {
+	desired := func(least, most cpu.Milli) {
 		t.Helper()
-		w.eventually(fmt.Sprint("a limit of ", want), func() bool {
+		w.eventually(fmt.Sprintf("a limit of %v to %v", least, most), func() bool {
 			got := w.allocation(pa).Spec.DesiredCPULimit
-			return got != nil && *got == want
+			return got != nil && *got >= least && *got <= most
 		})
 	}
-	desired(4000)
+	desired(3400, 3600)
 	ceiling := cpu.Milli(1500)
 	w.tell(pa, kube.Limits(pod), &v1alpha1.Constraints{Ceiling: &ceiling})
-	desired(1500)
+	desired(1500, 1500)
 	again := allocation.New(pod)
 	if err := errors.Join(w.api.Client.Delete(t.Context(), pa), w.api.Client.Create(t.Context(), again)); err != nil {
 		t.Fatal(err)
 	}
 	w.tell(again, kube.Limits(pod), &v1alpha1.Constraints{Ceiling: &ceiling})
-	desired(1500)
+	desired(1500, 1500)
 	if err := w.api.Client.Delete(t.Context(), allocation.NewNode(w.node.Node, "node")); err != nil {
 		t.Fatal(err)
 	}

@@ -21,26 +21,11 @@ func saveCredits(
 	for i, p := range pods {
 		after[p.UID] = min(before[p.UID], cfg.MaxSaved)
 		share := perBudget * float64(p.Budget)
-		if usage, known := podUsage(rates.Pods[i]); known && share > 0 {
+		if usage, known := rates.Pods[i].Usage(); known && share > 0 {
 			after[p.UID] = cfg.Next(before[p.UID], 1-usage/share, rates.Node.Elapsed)
 		}
 	}
 	return after
-}
-
-// podUsage is a pod's CPU usage in cores; unknown where that of a running container is.
-func podUsage(p sense.PodRates) (cores float64, known bool) {
-	for _, r := range p.Containers {
-		switch r.Validity {
-		case sense.Valid:
-			cores += r.Usage.Cores()
-			known = true
-		case sense.Missing:
-		default:
-			return 0, false
-		}
-	}
-	return cores, known
 }
 
 // withCredits returns the pods with the budgets that their savings give them.

@@ -83,7 +83,7 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 			target, needs = min(target, b.declared), true // it was throttled until it became idle
 		}
 		if target < current || !needs || !b.worthwhile(target) {
-			target = max(current, min(target, b.published)).Clamp(b.minLimit, b.bid.Ceiling)
+			target = b.held(target).Clamp(b.minLimit, b.bid.Ceiling)
 		}
 	case target < current:
 		target = s.whileDemandsFit(*b, p.UID, target).Clamp(b.minLimit, b.bid.Ceiling)

@@ -183,28 +183,6 @@ func TestSaturatingPodsAreNotRaisedUnderALowPrice(t *testing.T) {
 	}
 }
 
-// TestSaturatingPodsGetNoMoreThanIsLeft: under a price that caps others a pod that saturates, or may, has what these leave.
-func TestSaturatingPodsGetNoMoreThanIsLeft(t *testing.T) {
-	for name, c := range map[string]struct {
-		b       bidder
-		bounded bool
-	}{
-		"throttled a little":              {bidder{limit: 1000, usage: 900, throttleRatio: 0.3, latestThrottleRatio: 0.5}, false},
-		"throttled in bursts":             {bidder{limit: 1000, usage: 500, throttleRatio: 1, latestThrottleRatio: 1}, false},
-		"throttled all the time":          {bidder{limit: 1000, usage: 1000, latestThrottleRatio: 0.95}, true},
-		"in a pause":                      {bidder{limit: 1000, usage: 5, throttleRatio: 0.6, bid: market.Bid{Demand: 800}}, true},
-		"throttled within a look, so far": {bidder{limit: 1000, usage: 500, latestThrottleRatio: 0.5, brief: true}, true},
-	} {
-		for _, binds := range []bool{true, false} {
-			c.b.left = 1500
-			s := State{price: price{inForce: 0.5, binds: binds}}
-			if got := s.leftTo(DefaultConfig(), &c.b) == 1500; got != (c.bounded || !binds) {
-				t.Errorf("%s, price binds %v: bounded %v", name, binds, got)
-			}
-		}
-	}
-}
-
 // TestPastThrottlingRaisesNothing: a pod that was throttled until it became idle is raised to its declared limit at
 // most, with and without a price.
 func TestPastThrottlingRaisesNothing(t *testing.T) {
@@ -222,10 +200,6 @@ func TestPastThrottlingRaisesNothing(t *testing.T) {
 	job.unmanaged, job.demand = false, 5
 	if out := w.run(60); job.limit != 1200 || out.Node.Price == 0 {
 		t.Errorf("price %v: the limit of a pod that is idle since it is managed went from 1200m to %v", out.Node.Price, job.limit)
-	}
-	job.demand = 150
-	if w.run(5); job.limit != 1200 {
-		t.Errorf("using an eighth of it, it has %v", job.limit)
 	}
 }
 

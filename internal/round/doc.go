@@ -9,9 +9,9 @@
 //     its budget line.
 //   - NoPodIsLoweredWhileDemandsFit: a price from before lowers no pod, and ends decreases in steps.
 //   - DemandsAroundTheSupplyWriteLittle: which costs next to no publications.
-//   - UncappedPodsAreRaised: an uncapped pod that needs more while CPU is scarce gets its ceiling.
-//   - RaisesLeaveOthersTheirDemand: while it is not, no pod is raised beyond what the demands of the others leave, or
-//     beyond its share.
+//   - UncappedPodsAreRaised: an uncapped pod that needs more and does not saturate gets its ceiling under a price.
+//   - RaisesLeaveOthersTheirDemand: while it is not scarce, no container is raised beyond the larger of what the
+//     demands of the others leave and its share.
 //   - PastThrottlingRaisesNothing: a pod that was throttled until it became idle gets its declared limit at most.
 //   - FloorsLeaveRoom: where floors exceed the supply, a pod that demands more than its floor gets
 //     the floor, and no other pod is capped.
@@ -78,7 +78,7 @@
 //   - DecreaseIsNoObstacle: a look raises a pod that the round before it lowers.
 //   - NothingToRaiseNothingRead: looks read nothing where no limit could be raised, and at most 32 containers.
 //   - LooksChangeNoEstimate: looks change the estimates of pods that have stopped, and no others.
-//   - BusyPodsStop: only a pod that three looks in a row saw throttled can be seen to stop.
+//   - BusyPodsStop: only a pod that three looks, or a tick, saw saturate can be seen to stop.
 //   - WrongReleaseIsUndone: when the pod goes on, the next round is at the price of before.
 //   - WrongReleasesAreBounded: a pod that stops briefly in turn gets itself and another one at most 16
 //     increases an hour out of looks, and no more CPU than their share.

@@ -128,7 +128,10 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 
 // couldNeedMore says whether an uncapped pod may be throttled before the next round, and could be raised.
 func (s *State) couldNeedMore(cfg Config, b *bidder, p PodInput) bool {
-	return max(b.limit, b.published) < s.uncappedLimit(cfg, b, p.Pod) && !p.IncreaseOnNeed &&
+	look := *b
+	look.brief = true
+	most, now := s.uncappedLimit(cfg, &look, p.Pod), max(b.limit, b.published)
+	return most > now && differs(most, now, cfg.PublishBand) && !p.IncreaseOnNeed &&
 		(b.warmingUp || b.throttleRatio > 0 || b.fullness() >= nearLimit)
 }
 

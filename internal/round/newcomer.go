@@ -151,8 +151,18 @@ func (s *State) newcomer(cfg Config, p PodInput, index int, now kernel.PodSample
 		}
 	}
 	b, _ = podBidders(p, rates, l.estimates, true, false)
-	b.pod, b.warmingUp, b.left = index, true, s.room.leftTo(b.bid, 0)
+	b.pod, b.warmingUp, b.left = index, true, s.room.leaves(&b, s.countedOf(index))
 	return b, b.bound(cfg, price) == market.ByNothing
+}
+
+// countedOf is what a pod takes of the room that does not bid: a newcomer counts as unmanaged.
+func (s *State) countedOf(pod int) (sum cpu.Milli) {
+	for i := range s.look.book {
+		if b := &s.look.book[i]; b.pod == pod && !b.managed {
+			sum += s.room.counted(b)
+		}
+	}
+	return sum
 }
 
 // withNewcomers is the state in which newcomers have estimates, for a decision about one.

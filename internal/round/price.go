@@ -144,8 +144,9 @@ func (c clearing) problem(latest bool) market.Problem {
 func (c clearing) clear(problem market.Problem, idle bool) market.Price {
 	cleared := c.solver.Clear(problem)
 	if cleared.FloorsExceedSupply && c.node.SignalDemand > 0 { // nothing is left to keep free for signals
-		for i, b := range c.book {
-			problem.Bids[i].Demand = b.bid.Demand
+		for i := range c.book {
+			c.book[i].signalPercent = 0
+			problem.Bids[i].Demand = c.book[i].bid.Demand
 		}
 		cleared = c.solver.Clear(problem)
 	}

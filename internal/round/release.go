@@ -62,8 +62,8 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 	}
 	s.releases = r
 	s = s.forgetStopped(seen, sample)
-	s.price, l.book, l.node, s.room = price, book, node, roomOf(node, s.room.perBudget)
-	s.room.leave(book, node)
+	s.price, l.book, l.node = price, book, node
+	s.leave(book, node, s.room.perBudget)
 	return s
 }
 

@@ -6,7 +6,6 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/split"
-	"github.com/mbcas/mbcas/market"
 )
 
 // uncappedLimit is what an uncapped pod is raised to: what the other pods leave, and at least its share. A pod that
@@ -19,52 +18,80 @@ func (s *State) uncappedLimit(cfg Config, b *bidder, p demand.Pod) (sum cpu.Mill
 	return sum.Clamp(b.minLimit, b.bid.Ceiling)
 }
 
-// leftTo is what a raise may give each container of an uncapped pod, but for what the others of the pod demand.
+// leftTo is what a raise may give each container of an uncapped pod, but for what the others of the pod demand. A pod
+// that uses up its limit under a price may have half as much again, as far as its budget buys it.
 func (s *State) leftTo(cfg Config, b *bidder) cpu.Milli {
-	if !cfg.BoundRaises || s.price.binds && !b.brief && !b.saturates() {
+	switch {
+	case !cfg.BoundRaises, s.price.binds && !b.brief && !b.saturates():
 		return math.MaxInt32
+	case s.price.binds && !b.brief && b.usesUp():
+		return max(b.left, min(b.usage+b.usage/2, b.bid.Limit(s.price.inForce)))
 	}
 	return b.left
 }
 
-// room is what the demands of all bidders leave of the supply; it may be below 0.
+// room is what the bidders leave of the supply; it may be below 0.
 type room struct {
 	left      cpu.Milli
 	perBudget float64 // the share in cores of a unit of budget
 }
 
-func roomOf(node NodeDecision, perBudget float64) room {
-	return room{node.Supply - node.Demand - node.SignalDemand, perBudget}
-}
-
 // leave sets what the others leave each bidder. Where some have just stopped, their usage shows it at once, their
 // demand a round later. Pods that saturate wait for that, since it may be a lull.
-func (r room) leave(book []bidder, node NodeDecision) {
+func (s *State) leave(book []bidder, node NodeDecision, perBudget float64) {
+	s.room = room{left: node.Supply, perBudget: perBudget}
+	unused := node.Supply - node.Usage
+	for i := range book {
+		s.room.left -= s.room.counted(&book[i])
+		unused -= s.room.kept(&book[i])
+	}
 	for i := range book {
 		b := &book[i]
-		if b.left = r.leftTo(b.bid, b.bid.Demand); node.Released && node.UsageKnown && !b.saturates() {
-			b.left = max(b.left, node.Supply-node.Usage-node.SignalDemand+b.usage)
+		b.left = s.room.leaves(b, s.room.counted(b))
+		if node.Released && node.UsageKnown && !b.saturates() {
+			b.left = max(b.left, unused+s.room.kept(b)+b.usage)
 		}
 	}
 }
 
-// leftTo is what the others leave a bidder of whose demand a part is counted in the room.
-func (r room) leftTo(b market.Bid, counted cpu.Milli) cpu.Milli {
-	return max(r.left+counted, cpu.FromCores(r.perBudget*float64(b.Budget)))
+// counted is what a bidder takes of the room: what it can use of its demand, and what is kept free for its signal.
+func (r room) counted(b *bidder) cpu.Milli { return min(b.bid.Demand, b.bid.Ceiling) + r.kept(b) }
+
+// kept is what stays free for the DemandSignal of a bidder.
+func (r room) kept(b *bidder) cpu.Milli {
+	return max(0, min(b.signalled(b.bid.Demand), b.bid.Ceiling)-b.bid.Demand)
 }
 
-// worthwhile says whether a raise to a limit is more than what the demand of the others moves it by. A pod that is
-// throttled gets less, too.
+func (r room) share(b *bidder) cpu.Milli { return cpu.FromCores(r.perBudget * float64(b.bid.Budget)) }
+
+// leaves is what is left to a bidder of which so much is counted.
+func (r room) leaves(b *bidder, counted cpu.Milli) cpu.Milli { return max(r.left+counted, r.share(b)) }
+
+// worthwhile says whether a raise is more than what the demand of the others moves. A throttled pod gets less, too.
 func (b *bidder) worthwhile(to cpu.Milli) bool {
+	if b.published > b.limit {
+		return to > b.published+b.published/4
+	}
 	return b.isThrottled() || to == b.bid.Ceiling || to > b.limit+b.limit/4
 }
 
-// saturates says whether a pod takes all it can get, as far as that is known: it is throttled nearly always in the
-// last tick or, until a moment ago, most of the time, and uses up its limit, so not in bursts of its threads alone.
-func (b *bidder) saturates() bool {
-	throttled := b.throttleRatio >= mostly || b.latestThrottleRatio >= nearlyAlways
-	return throttled && max(b.bid.Demand, b.usage).Cores() >= nearlyUsedUp*b.limit.Cores()
+// held is the limit of a pod that is not raised: the higher one that is published, unless clearly less is left.
+func (b *bidder) held(left cpu.Milli) cpu.Milli {
+	if b.published > b.limit && left < b.published-b.published/4 {
+		return max(b.limit, left)
+	}
+	return max(b.limit, b.published)
 }
+
+// saturates says whether a pod takes all it can get, as far as that is known: it uses up its limit, throttled nearly
+// always in the last tick or most of the time before, or it pauses and did so until a moment ago.
+func (b *bidder) saturates() bool {
+	throttled := b.throttleRatio >= mostly
+	pauses := throttled && b.bid.Demand.Cores() >= max(nearlyUsedUp*b.limit.Cores(), 2*b.usage.Cores())
+	return pauses || b.usesUp() && (throttled || b.latestThrottleRatio >= nearlyAlways)
+}
+
+func (b *bidder) usesUp() bool { return b.usage.Cores() >= nearlyUsedUp*b.limit.Cores() }
 
 // mostly is a smoothed throttle ratio, nearlyAlways that of a tick, and nearlyUsedUp a demand as a share of the
 // limit.

@@ -169,8 +169,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		cfg: cfg, solver: s.solver, book: book, node: &out.Node, now: in.Now, elapsed: rates.Node.Elapsed,
 		demandKnown: warm,
 	})
-	s.room = roomOf(out.Node, shares)
-	s.room.leave(book, out.Node)
+	s.leave(book, out.Node, shares)
 	if out.Node.Released {
 		lowerEstimates(cfg, s.estimates, in.Pods, book)
 	}

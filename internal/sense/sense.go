@@ -79,6 +79,21 @@ type PodRates struct {
 	Containers []Rate
 }
 
+// Usage is the pod's CPU usage in cores; unknown where that of a running container is.
+func (p PodRates) Usage() (cores float64, known bool) {
+	for _, r := range p.Containers {
+		switch r.Validity {
+		case Valid:
+			cores += r.Usage.Cores()
+			known = true
+		case Missing:
+		default:
+			return 0, false
+		}
+	}
+	return cores, known
+}
+
 // NodeRates are the rates of the whole machine.
 type NodeRates struct {
 	Validity      Validity

@@ -83,7 +83,7 @@ func Raise(parts []Part, left cpu.Milli) []Part {
 	}
 	raised := make([]Part, len(parts))
 	for i, p := range parts {
-		most := max(left-(all-p.Demand), p.Limit).RoundDown(cpu.Quantum).Clamp(p.Floor, p.Ceiling)
+		most := max((left-(all-p.Demand)).RoundDown(cpu.Quantum), p.Limit).Clamp(p.Floor, p.Ceiling)
 		p.Floor, p.Ceiling = p.Limit.Clamp(p.Floor, most), most
 		raised[i] = p
 	}

@@ -17,7 +17,8 @@ func drawParts(t *rapid.T) []Part {
 		p := &parts[i]
 		p.Floor = tens(1, 30, "floor")
 		p.Settable, p.Ceiling = p.Floor, p.Floor+tens(0, 300, "room")
-		p.Demand, p.Limit = cpu.Milli(rapid.IntRange(0, 4000).Draw(t, "demand")), p.Floor+tens(0, 100, "above the floor")
+		p.Demand = cpu.Milli(rapid.IntRange(0, 4000).Draw(t, "demand"))
+		p.Limit = p.Floor + cpu.Milli(rapid.IntRange(0, 1000).Draw(t, "above the floor"))
 	}
 	return parts
 }

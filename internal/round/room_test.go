@@ -1,0 +1,96 @@
+package round
+
+import (
+	"testing"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/market"
+)
+
+// TestOnlyUsableDemandTakesRoom: demand beyond a ceiling, and signals that the market does not keep free, leave a
+// throttled pod what others cannot use. The supply is 3600m.
+func TestOnlyUsableDemandTakesRoom(t *testing.T) {
+	for name, others := range map[string][]*fakePod{
+		"a ceiling": {{name: "a", request: 1500, declared: 1500, ceiling: 1500, demand: 8000}},
+		"signals": {
+			{name: "a", request: 1900, declared: 3000, demand: 400, percent: 1000},
+			{name: "b", request: 1900, declared: 3000, demand: 400, percent: 1000},
+		},
+	} {
+		pod := &fakePod{name: "pod", request: 50, declared: 1000, demand: 1700}
+		w := newWorld(append(others, pod)...)
+		if out := w.run(60); out.Node.Price != 0 || pod.limit < pod.demand {
+			t.Errorf("%s: price %v, and a pod that demands %v has %v", name, out.Node.Price, pod.demand, pod.limit)
+		}
+	}
+	signalled := &fakePod{name: "pod", request: 100, declared: 1000, demand: 1050, percent: 300}
+	w := newWorld(signalled, &fakePod{name: "a", request: 100, declared: 4000, demand: 500})
+	if w.run(30); signalled.limit < 2500 {
+		t.Errorf("its own signal leaves a pod %v", signalled.limit)
+	}
+}
+
+// TestSaturatingPodsGetWhatTheirBudgetBuys: a pod that seems to saturate under a price is not held at its share of all
+// budgets while its own buys more.
+func TestSaturatingPodsGetWhatTheirBudgetBuys(t *testing.T) {
+	hog := &fakePod{name: "hog", request: 1000, declared: 4000, demand: 16_000}
+	busy := &fakePod{name: "busy", request: 1000, declared: 1000, demand: 900}
+	idle := &fakePod{name: "idle", request: 5000, declared: 6000, demand: 5}
+	w := newWorld(hog, busy, idle)
+	w.node = Node{Capacity: 8000, Allocatable: 8000}
+	w.run(60)
+	busy.demand = 3000
+	if out := w.run(20); out.Node.Price == 0 || busy.limit < 3000 {
+		t.Errorf("price %v: a pod that demands 3000m beside a hog of the same budget has %v", out.Node.Price, busy.limit)
+	}
+}
+
+// TestLimitsNotInForceStay: where published limits are not in force, as in mode recommend, they do not follow what
+// varying others leave.
+func TestLimitsNotInForceStay(t *testing.T) {
+	pod := &fakePod{name: "pod", request: 100, declared: 500, demand: 8000}
+	other := &fakePod{name: "other", request: 100, declared: 4000, demand: 1000}
+	w := newWorld(pod, other)
+	w.run(5)
+	published := 0
+	for s := range 600 {
+		other.demand = 900 + 200*cpu.Milli(s/7%3)
+		out := w.tick()
+		pod.limit = 500
+		if d, ok := decision(out, "pod"); ok && d.Publish {
+			published++
+		}
+	}
+	if published > 3 {
+		t.Errorf("%d publications in ten minutes: want the first, and next to none", published)
+	}
+}
+
+// TestSaturatingPodsGetNoMoreThanIsLeft: under a price that caps others, a pod that saturates, or may, has what these
+// leave.
+func TestSaturatingPodsGetNoMoreThanIsLeft(t *testing.T) {
+	demands := func(d cpu.Milli) market.Bid { return market.Bid{Budget: 100, Demand: d, Ceiling: 4000} }
+	for name, c := range map[string]struct {
+		b       bidder
+		bounded bool
+	}{
+		"throttled a little": {
+			bidder{limit: 1000, usage: 900, throttleRatio: 0.3, latestThrottleRatio: 0.5, bid: demands(900)}, false},
+		"throttled in bursts": {
+			bidder{limit: 1000, usage: 500, throttleRatio: 1, latestThrottleRatio: 1, bid: demands(990)}, false},
+		"throttled all the time": {
+			bidder{limit: 1000, usage: 1000, latestThrottleRatio: 0.95, bid: demands(600)}, true},
+		"in a pause": {
+			bidder{limit: 1000, usage: 5, throttleRatio: 0.6, bid: demands(800)}, true},
+		"throttled within a look, so far": {
+			bidder{limit: 1000, usage: 500, latestThrottleRatio: 0.5, brief: true, bid: demands(300)}, true},
+	} {
+		for _, binds := range []bool{true, false} {
+			c.b.left = 1500
+			s := State{price: price{inForce: 0.5, binds: binds}}
+			if got := s.leftTo(DefaultConfig(), &c.b) == 1500; got != (c.bounded || !binds) {
+				t.Errorf("%s, price binds %v: bounded %v", name, binds, got)
+			}
+		}
+	}
+}
