@@ -52,12 +52,12 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 	if b.warmingUp && target.RoundDown(cpu.Quantum) <= current {
 		target, keep = current, true
 	}
-	parts := s.parts(p.Pod)
+	parts := s.parts(p.Pod, nil)
 	divided := split.Keep(parts)
 	switch {
 	case keep:
 	case d.Bound == market.ByNothing && target > current:
-		divided = split.Divide(s.solver, target, split.Raise(parts, s.leftTo(cfg, &b)))
+		divided = split.Divide(s.solver, target, split.Raise(s.parts(p.Pod, p.Published.Limits), s.leftTo(cfg, &b)))
 	default:
 		divided = split.Divide(s.solver, target, parts)
 	}
@@ -83,7 +83,7 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 			target, needs = min(target, b.declared), true // it was throttled until it became idle
 		}
 		if target < current || !needs || !b.worthwhile(target) {
-			target = b.held(target).Clamp(b.minLimit, b.bid.Ceiling)
+			target = max(current, b.published).Clamp(b.minLimit, b.bid.Ceiling)
 		}
 	case target < current:
 		target = s.whileDemandsFit(*b, p.UID, target).Clamp(b.minLimit, b.bid.Ceiling)
@@ -127,13 +127,14 @@ func higher(a, b sense.Ratio) sense.Ratio {
 	return sense.Ratio{Known: a.Known || b.Known, Value: max(a.Value, b.Value)}
 }
 
-// parts are the limited containers of a pod.
-func (s State) parts(p demand.Pod) []split.Part {
+// parts are the limited containers of a pod, with higher limits that are published: a raise lowers none of them.
+func (s State) parts(p demand.Pod, published map[string]cpu.Milli) []split.Part {
 	parts := make([]split.Part, 0, len(p.Containers))
 	for _, c := range p.Containers {
 		if c.Limited() {
 			parts = append(parts, split.Part{
-				Demand: s.estimates[c.ID].Demand(), Floor: c.Floor, Ceiling: c.Ceiling, Limit: c.Limit, Settable: c.Settable,
+				Demand: s.estimates[c.ID].Demand(), Floor: c.Floor, Ceiling: c.Ceiling, Settable: c.Settable,
+				Limit: max(c.Limit, published[c.Name]),
 			})
 		}
 	}

@@ -45,7 +45,7 @@ func TestSplitFollowsDemand(t *testing.T) {
 		demand.Container{Name: "proxy", ID: "3", Request: 50, Declared: 200, Limit: 200}.Within(0, 4000),
 	}}
 	known := map[string]demand.Estimate{"1": {Mean: 0.9}, "3": {Mean: 0.1}}
-	total, parts := named(p, split.Divide(nil, 1000, State{estimates: known}.parts(p)))
+	total, parts := named(p, split.Divide(nil, 1000, State{estimates: known}.parts(p, nil)))
 	if total != 1000 || len(parts) != 2 || parts[0] != (ContainerLimit{"app", 900}) ||
 		parts[1] != (ContainerLimit{"proxy", 100}) {
 		t.Errorf("split = %v %v, want 900m for app and 100m for proxy", total, parts)
@@ -55,7 +55,7 @@ func TestSplitFollowsDemand(t *testing.T) {
 		known := map[string]demand.Estimate{
 			"1": {Mean: rapid.Float64Range(0, 8).Draw(t, "app")}, "3": {Mean: rapid.Float64Range(0, 8).Draw(t, "proxy")},
 		}
-		got, parts := named(p, split.Divide(nil, total, State{estimates: known}.parts(p)))
+		got, parts := named(p, split.Divide(nil, total, State{estimates: known}.parts(p, nil)))
 		if sum := parts[0].Limit + parts[1].Limit; sum != got || got > total || total-got >= cpu.Quantum && got < 8000 {
 			t.Fatalf("split of %v = %v %v", total, got, parts)
 		}

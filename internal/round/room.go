@@ -12,7 +12,7 @@ import (
 // begins to take all it can get would else take it from them, until its demand is known. Under a price that caps a pod
 // the share of an uncapped one is known to suffice for its demand; bursts may exceed it, unless the pod seems to saturate.
 func (s *State) uncappedLimit(cfg Config, b *bidder, p demand.Pod) (sum cpu.Milli) {
-	for _, part := range split.Raise(s.parts(p), s.leftTo(cfg, b)) {
+	for _, part := range split.Raise(s.parts(p, nil), s.leftTo(cfg, b)) {
 		sum += part.Ceiling
 	}
 	return sum.Clamp(b.minLimit, b.bid.Ceiling)
@@ -73,14 +73,6 @@ func (b *bidder) worthwhile(to cpu.Milli) bool {
 		return to > b.published+b.published/4
 	}
 	return b.isThrottled() || to == b.bid.Ceiling || to > b.limit+b.limit/4
-}
-
-// held is the limit of a pod that is not raised: the higher one that is published, unless clearly less is left.
-func (b *bidder) held(left cpu.Milli) cpu.Milli {
-	if b.published > b.limit && left < b.published-b.published/4 {
-		return max(b.limit, left)
-	}
-	return max(b.limit, b.published)
 }
 
 // saturates says whether a pod takes all it can get, as far as that is known: it uses up its limit, throttled nearly

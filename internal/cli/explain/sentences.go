@@ -181,7 +181,8 @@ func decision(s Subject) string {
 		return fmt.Sprintf("%s, its ceiling: the node's allocatable CPU, or the pod's %s if that is lower.", head,
 			kube.MaxCPUKey)
 	}
-	return head + ". Neither price nor bounds restrict it: the pod demands less."
+	return head + ". Neither price nor bounds restrict it: the pod demands less. " +
+		"It rises on need, by what the other pods leave."
 }
 
 func floorsExceedSupply(s Subject) string {
