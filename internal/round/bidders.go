@@ -177,11 +177,14 @@ func (b *bidder) signalled(demand cpu.Milli) cpu.Milli {
 func keptForSignals(book []bidder, p market.Price) (sum cpu.Milli) {
 	for i := range book {
 		b := &book[i]
-		line := b.bid.Limit(p)
-		// a burst uses the CPU that was kept free for it
-		sum += max(0, min(b.signalled(b.bid.Demand), line)-max(b.bid.Demand, b.usage))
+		sum += b.kept(p, max(b.bid.Demand, b.usage)) // a burst uses the CPU that was kept free for it
 	}
 	return sum
+}
+
+// kept is what a price keeps free for the DemandSignal of a bidder beyond what it has.
+func (b *bidder) kept(p market.Price, has cpu.Milli) cpu.Milli {
+	return max(0, min(b.signalled(b.bid.Demand), b.bid.Limit(p))-has)
 }
 
 // withKernelMinimums are the pods with floors that are at least the lowest quotas that the kernel accepts for their

@@ -27,7 +27,7 @@ type Config struct {
 	// FallDelay is how long a lower price must have sufficed before the price falls. Longer is steadier and protects
 	// from bursts that repeat; shorter leaves less CPU unused.
 	FallDelay time.Duration
-	// Onset is how long scarcity must have lasted. While CPU has no price, and the pods have used more than the
+	// Onset is how long scarcity must have lasted. While no price caps a pod, and the pods have used more than the
 	// supply for this time, the demand of the last tick counts beside the estimates. When no CPU has been idle for
 	// this time, a container that waits below its share counts as starved. Shorter caps a saturating pod sooner;
 	// longer tolerates bursts. Onset, CatchUp and Release are rounded to whole rounds, at least one.

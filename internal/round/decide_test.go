@@ -193,7 +193,8 @@ func TestPastThrottlingRaisesNothing(t *testing.T) {
 		t.Errorf("price %v: the limit of an idle job went from %v to %v", w.state.price.inForce, limit, job.limit)
 	}
 
-	job = &fakePod{name: "job", request: 100, declared: 1200, demand: 4000, unmanaged: true}
+	// It waits for a CPU, so it is taken to demand its share: more than half of its limit.
+	job = &fakePod{name: "job", request: 1000, declared: 1200, demand: 4000, waits: 0.9, unmanaged: true}
 	others := []*fakePod{{name: "a", request: 2000, declared: 4000, demand: 4000}, {name: "b", request: 2000, declared: 4000, demand: 4000}}
 	w = newWorld(append(others, job)...)
 	w.run(30)

@@ -68,7 +68,7 @@
 //     and other pods pay for it; no signal makes a pod count with less than its demand.
 //   - SignalsCapNoPod: a pod's own limit does not depend on its DemandSignal.
 //   - LooksOnlyRaise: no look lowers a limit, or decides about a pod that it does not read.
-//   - LooksRaiseAsTheNextRound: an uncapped pod that is throttled gets from a look the limit that the next
+//   - LooksRaiseAsTheNextRound: an uncapped pod that is throttled gets without a price from a look what the next
 //     round would give it.
 //   - LooksSayThrottled: the decision of a look says how much the pod is throttled.
 //   - StoppedPodFreesItsCPU: when a capped pod stops, the next looks raise throttled ones, and it keeps its

@@ -16,7 +16,8 @@ import (
 // A look reads the counters of a few pods between two rounds, and raises limits. A round sees within a second or two
 // that a pod needs more; a look sees it within LookInterval.
 //
-// It raises an uncapped pod that is throttled, to the limit that the next round would give it. And it lowers the
+// It raises an uncapped pod that is throttled, to the limit that the next round would give it or, under a price that
+// caps a pod, to what the others leave: a look is too brief to tell a burst from a pod that saturates. And it lowers the
 // price where a capped pod has stopped: its own usage shows that at once, while idle CPU alone may be a lull of pods
 // that get what they demand. The pod that has stopped keeps its limit.
 

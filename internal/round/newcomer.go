@@ -159,7 +159,7 @@ func (s *State) newcomer(cfg Config, p PodInput, index int, now kernel.PodSample
 func (s *State) countedOf(pod int) (sum cpu.Milli) {
 	for i := range s.look.book {
 		if b := &s.look.book[i]; b.pod == pod && !b.managed {
-			sum += s.room.counted(b)
+			sum += b.counted()
 		}
 	}
 	return sum

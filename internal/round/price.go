@@ -21,7 +21,7 @@ type price struct {
 	overSupplyFor time.Duration // for which the pods have used more than the supply
 	idleFor       time.Duration // for which CPU has been idle beside a throttled pod
 	latestUntil   time.Time     // until when the demand of the last tick counts, too
-	urgentAt      time.Time     // when the price last rose from zero and urgent was set
+	urgentAt      time.Time     // when a price last began to cap pods and urgent was set
 	urgent        bool          // the first decreases at this price are published at once
 	resumed       bool          // the demand was not known, so the price goes on with the trim that it implies
 	slack         slack         // what all demands left of the supply when that was known last

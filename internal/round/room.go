@@ -42,24 +42,21 @@ func (s *State) leave(book []bidder, node NodeDecision, perBudget float64) {
 	s.room = room{left: node.Supply, perBudget: perBudget}
 	unused := node.Supply - node.Usage
 	for i := range book {
-		s.room.left -= s.room.counted(&book[i])
-		unused -= s.room.kept(&book[i])
+		s.room.left -= book[i].counted()
+		unused -= book[i].kept(0, book[i].bid.Demand)
 	}
 	for i := range book {
 		b := &book[i]
-		b.left = s.room.leaves(b, s.room.counted(b))
+		b.left = s.room.leaves(b, b.counted())
 		if node.Released && node.UsageKnown && !b.saturates() {
-			b.left = max(b.left, unused+s.room.kept(b)+b.usage)
+			b.left = max(b.left, unused+b.kept(0, b.bid.Demand)+b.usage)
 		}
 	}
 }
 
 // counted is what a bidder takes of the room: what it can use of its demand, and what is kept free for its signal.
-func (r room) counted(b *bidder) cpu.Milli { return min(b.bid.Demand, b.bid.Ceiling) + r.kept(b) }
-
-// kept is what stays free for the DemandSignal of a bidder.
-func (r room) kept(b *bidder) cpu.Milli {
-	return max(0, min(b.signalled(b.bid.Demand), b.bid.Ceiling)-b.bid.Demand)
+func (b *bidder) counted() cpu.Milli {
+	return min(b.bid.Demand, b.bid.Ceiling) + b.kept(0, b.bid.Demand)
 }
 
 func (r room) share(b *bidder) cpu.Milli { return cpu.FromCores(r.perBudget * float64(b.bid.Budget)) }
