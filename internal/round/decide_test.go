@@ -183,24 +183,34 @@ func TestSaturatingPodsAreNotRaisedUnderALowPrice(t *testing.T) {
 	}
 }
 
+// TestNeedIsJudgedByUsage: demand that waits for a CPU, and throttling of the past, need no higher limit.
+func TestNeedIsJudgedByUsage(t *testing.T) {
+	for name, c := range map[string]struct {
+		b     bidder
+		needs bool
+	}{
+		"idle, and waits for a CPU":        {bidder{usage: 5, latestDemand: 700}, false},
+		"idle, throttled in the past":      {bidder{usage: 5, latestDemand: 251, throttleRatio: 0.1}, false},
+		"busy, throttled in the past":      {bidder{usage: 200, latestDemand: 200, throttleRatio: 0.1}, true},
+		"busy, never throttled":            {bidder{usage: 200, latestDemand: 200}, false},
+		"throttled with a low usage":       {bidder{usage: 50, throttleRatio: 0.1, latestThrottleRatio: 0.2}, true},
+		"stalled, so no CPU would help it": {bidder{usage: 50, latestThrottleRatio: 1}, false},
+		"uses most of it":                  {bidder{usage: 700, latestDemand: 700}, true},
+	} {
+		if c.b.limit = 1200; c.b.needsMore(true) != c.needs {
+			t.Errorf("%s: needs more: %v, want %v", name, !c.needs, c.needs)
+		}
+	}
+}
+
 // TestPastThrottlingRaisesNothing: a pod that was throttled until it became idle is raised to its declared limit at
-// most, with and without a price.
+// most.
 func TestPastThrottlingRaisesNothing(t *testing.T) {
 	w, _, job := contended()
 	limit := job.limit
 	job.demand = 5
 	if w.run(60); job.limit < limit || job.limit > job.declared || w.state.price.inForce != 0 {
 		t.Errorf("price %v: the limit of an idle job went from %v to %v", w.state.price.inForce, limit, job.limit)
-	}
-
-	// It waits for a CPU, so it is taken to demand its share: more than half of its limit.
-	job = &fakePod{name: "job", request: 1000, declared: 1200, demand: 4000, waits: 0.9, unmanaged: true}
-	others := []*fakePod{{name: "a", request: 2000, declared: 4000, demand: 4000}, {name: "b", request: 2000, declared: 4000, demand: 4000}}
-	w = newWorld(append(others, job)...)
-	w.run(30)
-	job.unmanaged, job.demand = false, 5
-	if out := w.run(60); job.limit != 1200 || out.Node.Price == 0 {
-		t.Errorf("price %v: the limit of a pod that is idle since it is managed went from 1200m to %v", out.Node.Price, job.limit)
 	}
 }
 

@@ -48,21 +48,42 @@ func TestSaturatingPodsGetWhatTheirBudgetBuys(t *testing.T) {
 // TestLimitsNotInForceStay: where published limits are not in force, as in mode recommend, they do not follow what
 // varying others leave.
 func TestLimitsNotInForceStay(t *testing.T) {
-	pod := &fakePod{name: "pod", request: 100, declared: 500, demand: 8000}
-	other := &fakePod{name: "other", request: 100, declared: 4000, demand: 1000}
-	w := newWorld(pod, other)
-	w.run(5)
-	published := 0
-	for s := range 600 {
-		other.demand = 900 + 200*cpu.Milli(s/7%3)
-		out := w.tick()
-		pod.limit = 500
-		if d, ok := decision(out, "pod"); ok && d.Publish {
-			published++
+	for name, c := range map[string]struct {
+		other func(second int) cpu.Milli // the demand of the other pod
+		most  int
+	}{
+		"what is left varies":   {func(s int) cpu.Milli { return 600 + 1400*cpu.Milli(s/30%2) }, 4},
+		"more and more is left": {func(s int) cpu.Milli { return 2900 - 4*cpu.Milli(s) }, 4},
+	} {
+		pod := &fakePod{name: "pod", request: 100, declared: 500, demand: 400}
+		other := &fakePod{name: "other", request: 100, declared: 4000, demand: c.other(0)}
+		w, published := newWorld(pod, other), 0
+		for s := range 600 {
+			other.demand = c.other(s)
+			out := w.tick()
+			pod.limit = 500
+			if d, ok := decision(out, "pod"); ok && d.Publish {
+				published++
+			}
+		}
+		if published > c.most || pod.published.Limits["c"] < 2000 {
+			t.Errorf("%s: %d publications in ten minutes, the last of %v: want %d at most", name, published, pod.published.Limits["c"], c.most)
 		}
 	}
-	if published > 3 {
-		t.Errorf("%d publications in ten minutes: want the first, and next to none", published)
+}
+
+// TestSaturatingPodsRiseByHalf: a pod that uses up its limit under a price gets half as much again at most, as far as its
+// budget buys that, and what the others leave at least.
+func TestSaturatingPodsRiseByHalf(t *testing.T) {
+	for budget, want := range map[market.Budget]cpu.Milli{1000: 1500, 240: 1200, 100: 900} {
+		b := bidder{
+			limit: 1000, usage: 1000, throttleRatio: 1, latestThrottleRatio: 1, left: 900,
+			bid: market.Bid{Budget: budget, Demand: 2000, Floor: 100, Ceiling: 4000},
+		}
+		s := State{price: price{inForce: 0.2, binds: true}}
+		if got := s.leftTo(DefaultConfig(), &b); got != want {
+			t.Errorf("budget %d: %v, want %v", budget, got, want)
+		}
 	}
 }
 
