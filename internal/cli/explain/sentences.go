@@ -101,8 +101,8 @@ func price(s Subject) string {
 		why += ". " + strings.TrimSuffix(signals, ".")
 	}
 	if !scarce {
-		return fmt.Sprintf("Price: 0, because %s. At that price a limit may rise to the pod's ceiling, here %v.", why,
-			f.Ceiling)
+		return fmt.Sprintf("Price: 0, because %s. At that price a limit may rise to what the other pods leave, at most to "+
+			"the pod's ceiling, here %v.", why, f.Ceiling)
 	}
 	share := cpu.Milli(math.Round(float64(f.Budget) / float64(f.Price)))
 	return fmt.Sprintf("Price: %v, because %s. The pod's budget is %d%s, which buys %v.", f.Price, why, f.Budget,
