@@ -69,7 +69,7 @@ type NodePod struct {
 }
 
 // Constraints are what other Kubernetes objects (HPAs, ResourceQuotas, LimitRanges, PodDisruptionBudgets,
-// DemandSignals) and the coordinator demand of the decisions about one pod. A pod without constraints
+// DemandSignals, the Namespace) and the coordinator demand of the decisions about one pod. A pod without constraints
 // is decided by its node alone.
 type Constraints struct {
 	// Containers bound the limits of single containers.

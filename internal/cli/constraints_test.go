@@ -194,6 +194,37 @@ func TestConstraints(t *testing.T) {
 	}
 }
 
+// TestDeclaredLimitsAreFloors: what the plugin says of a namespace that forbids limits below the declared
+// ones, in testdata/constraints-declared.txt.
+func TestDeclaredLimitsAreFloors(t *testing.T) {
+	objects := shop()
+	edit(t, objects, "shop", func(n *corev1.Namespace) {
+		n.Annotations = map[string]string{kube.BelowDeclaredKey: kube.BelowDeclaredNever}
+	})
+	pod := owned("Deployment", "kept", "kept-abc-1", apiserver.Container("app", "100m", "500m"))
+	pod.Namespace = "shop"
+	objects = append(objects, pod, allocated(pod, both(decided(500, "app", v1alpha1.Decision{
+		Demand: 1100, Usage: 498, ThrottledPercent: 90, Budget: 100, PriorityPercent: 100, Price: 0.961, Floor: 500, Ceiling: 4000,
+		BoundBy: v1alpha1.BoundByFloor, ObservedAt: *ago(3 * time.Second),
+	}), applied(reasons.Settled), declared("app", 500, time.Hour), constrained(v1alpha1.Constraints{
+		Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: milli(500)}}, FloorBy: "Namespace/shop",
+	}))))
+	c := newCluster(t, objects...)
+	doctor, _, _ := c.run(t, "doctor")
+	explain, _, err := c.run(t, "explain", "kept-abc-1", "-n", "shop")
+	list, _, err2 := c.run(t, "list", "-n", "shop", "-o", "wide")
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	for _, line := range strings.Split(doctor+list, "\n") {
+		if strings.Contains(line, "declared ones") || strings.Contains(line, "kept-abc-1") || strings.Contains(line, "CONSTRAINTS") {
+			kept = append(kept, line)
+		}
+	}
+	golden(t, "constraints-declared", strings.Join(kept, "\n")+"\n\n"+explain)
+}
+
 // TestScarce: doctor and list where constraints leave little room, and some objects cannot be read.
 func TestScarce(t *testing.T) {
 	objects := plaza()

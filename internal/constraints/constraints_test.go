@@ -404,6 +404,13 @@ func TestConstraintsOf(t *testing.T) {
 			NamespaceObjects{HPAs: []autoscalingv2.HorizontalPodAutoscaler{lenientHPA}, PDBs: budgets(pdb)},
 			v1alpha1.Constraints{Containers: floors, FloorBy: "HorizontalPodAutoscaler/b", NoDecrease: "NoDisruptionAllowed"}, true,
 		},
+		"a namespace that keeps declared limits": {
+			NamespaceObjects{KeepsDeclared: "shop", HPAs: []autoscalingv2.HorizontalPodAutoscaler{lenientHPA}},
+			v1alpha1.Constraints{
+				Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(500)}, {Name: "proxy", Floor: m(200)}},
+				FloorBy:    "HorizontalPodAutoscaler/b, Namespace/shop",
+			}, true,
+		},
 		"budgets that do not matter": {n: NamespaceObjects{PDBs: budgets(allowing, withoutSelector, lenient)}},
 		"limit ranges": {
 			NamespaceObjects{LimitRanges: append(

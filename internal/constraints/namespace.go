@@ -20,12 +20,15 @@ import (
 
 // NamespaceObjects are the objects of one namespace that constrain its pods.
 type NamespaceObjects struct {
-	HPAs        []autoscalingv2.HorizontalPodAutoscaler
-	VPAs        []VPA
-	PDBs        []PDB // those that allow no disruption
-	LimitRanges []corev1.LimitRange
-	Quotas      []corev1.ResourceQuota
-	Signals     []Signal // of DemandSignals
+	// KeepsDeclared is the name of the namespace if it forbids limits below the declared ones; "": it
+	// allows them.
+	KeepsDeclared string
+	HPAs          []autoscalingv2.HorizontalPodAutoscaler
+	VPAs          []VPA
+	PDBs          []PDB // those that allow no disruption
+	LimitRanges   []corev1.LimitRange
+	Quotas        []corev1.ResourceQuota
+	Signals       []Signal // of DemandSignals
 	// Selectors are those of the targets whose pods are found by label selector and not by owner.
 	Selectors map[kube.Target]labels.Selector
 	// LookupErrors are the targets whose selector could not be read, and why.
@@ -134,6 +137,9 @@ func (n *NamespaceObjects) ConstraintsOf(
 	for i := range n.LimitRanges {
 		r := &n.LimitRanges[i]
 		b.addLimitRange(limitRangeBoundsOf(pod, r), declared, "LimitRange/"+r.Name)
+	}
+	if n.KeepsDeclared != "" {
+		b.addFloors(kube.ByName(declared), "Namespace/"+n.KeepsDeclared)
 	}
 	for _, s := range n.Signals {
 		if s.Target.Owns(pod, n.Selectors[s.Target]) {

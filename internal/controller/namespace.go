@@ -56,6 +56,9 @@ func (r *Reconciler) gatherNamespace(ctx context.Context, s *snapshot, name stri
 	}
 	n.exists, n.meta = true, &ns
 	n.mode, _ = kube.ModeOf(ns.Labels, r.Config.Mode)
+	if allowed, _ := kube.BelowDeclared(&ns); !allowed {
+		n.KeepsDeclared = name
+	}
 	if n.mode != kube.ModeOff && !kube.AlwaysUnmanaged(name, r.Config.Namespace) {
 		if err := r.gatherConstraints(ctx, n, name); err != nil {
 			return nil, err

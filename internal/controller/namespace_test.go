@@ -225,6 +225,30 @@ func TestHPAPodsAreNotLowered(t *testing.T) {
 	r.limitIs(high, 600, "one step down")
 }
 
+// TestNeverBelowDeclared: while a namespace forbids it, no limit of it stays or goes below the declared
+// one, whatever its agent decides. Other decreases go on.
+func TestNeverBelowDeclared(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	pod := r.ownedPod("web", "web", "200m", "600m")
+	r.allocation(pod, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
+	r.decide(pod, capped(v1alpha1.BoundByPrice), app(500))
+	r.reaches(pod, 500)
+
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}
+	r.annotate(ns, kube.BelowDeclaredKey, kube.BelowDeclaredNever)
+	c := r.constraints(pod, "constrained")
+	if len(c.Containers) != 1 || *c.Containers[0].Floor != 600 || c.FloorBy != "Namespace/"+r.namespace {
+		t.Errorf("constraints %+v", c)
+	}
+	r.reaches(pod, 600) // though the decision is still 500m
+
+	r.decide(pod, capped(v1alpha1.BoundByNothing), app(800))
+	r.reaches(pod, 800)
+	r.decide(pod, capped(v1alpha1.BoundByPrice), app(300))
+	r.reaches(pod, 600)
+}
+
 // TestNoDisruptionNoDecrease: while a PodDisruptionBudget allows no disruption, as the real controller
 // counts it, no pod of it is lowered.
 func TestNoDisruptionNoDecrease(t *testing.T) {

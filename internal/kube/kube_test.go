@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/testing/podtest"
@@ -52,6 +53,25 @@ func TestModeOf(t *testing.T) {
 	}
 	if m, ok := ModeOf(nil, ModeEnforce); m != ModeEnforce || !ok {
 		t.Errorf("without a label: %v %v, want the default", m, ok)
+	}
+}
+
+func TestBelowDeclared(t *testing.T) {
+	for text, c := range map[string]struct {
+		labels, annotations map[string]string
+		allowed             bool
+		unknown             string
+	}{
+		"nothing":          {allowed: true},
+		"a label":          {labels: map[string]string{BelowDeclaredKey: "never"}},
+		"an annotation":    {annotations: map[string]string{BelowDeclaredKey: "never"}},
+		"an unknown value": {labels: map[string]string{BelowDeclaredKey: "Never"}, unknown: "Never"},
+		"both":             {labels: map[string]string{BelowDeclaredKey: "no"}, annotations: map[string]string{BelowDeclaredKey: "never"}},
+	} {
+		ns := &metav1.ObjectMeta{Labels: c.labels, Annotations: c.annotations}
+		if allowed, unknown := BelowDeclared(ns); allowed != c.allowed || unknown != c.unknown {
+			t.Errorf("%s: %v %q, want %v %q", text, allowed, unknown, c.allowed, c.unknown)
+		}
 	}
 }
 

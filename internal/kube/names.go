@@ -25,6 +25,10 @@ const (
 	// StartupBoostKey as label or annotation of a Pod, or of a Namespace for all its pods, is the factor by
 	// which the CPU limit of a pod that starts exceeds the declared one at least; off: it does not.
 	StartupBoostKey = "mbcas.io/startup-boost"
+	// BelowDeclaredKey as label or annotation of a Namespace with the value BelowDeclaredNever keeps the
+	// CPU limits of its pods at their declared limits or above.
+	BelowDeclaredKey   = "mbcas.io/below-declared"
+	BelowDeclaredNever = "never"
 )
 
 // AllowDecreaseKey as annotation of a HorizontalPodAutoscaler or a PodDisruptionBudget with the
@@ -167,6 +171,16 @@ func ModeOf(labels map[string]string, byDefault Mode) (m Mode, ok bool) {
 		return m, true
 	}
 	return ModeRecommend, false
+}
+
+// BelowDeclared says whether limits in a namespace may be below the declared ones: always, unless
+// BelowDeclaredKey forbids it. A value that cannot be read forbids it, too, and is returned.
+func BelowDeclared(namespace metav1.Object) (allowed bool, unknown string) {
+	value, ok := textOf(namespace, BelowDeclaredKey)
+	if ok && value != BelowDeclaredNever {
+		unknown = value
+	}
+	return !ok, unknown
 }
 
 // AlwaysUnmanaged says whether pods of a namespace are never managed; system is the namespace of

@@ -215,10 +215,10 @@ const MaxStartupBoost = 10
 // its namespace, and an annotation before a label. fault is what is wrong with it; "": nothing.
 func StartupBoost(pod *corev1.Pod, namespace metav1.Object) (factor float64, fault string) {
 	about := "pod " + pod.Namespace + "/" + pod.Name
-	text, ok := boostOf(pod)
+	text, ok := textOf(pod, StartupBoostKey)
 	if !ok {
 		about = "namespace " + pod.Namespace
-		text, ok = boostOf(namespace)
+		text, ok = textOf(namespace, StartupBoostKey)
 	}
 	if !ok || text == "off" {
 		return 0, ""
@@ -231,9 +231,10 @@ func StartupBoost(pod *corev1.Pod, namespace metav1.Object) (factor float64, fau
 	return factor, ""
 }
 
-func boostOf(o metav1.Object) (text string, ok bool) {
-	if text, ok = o.GetAnnotations()[StartupBoostKey]; !ok {
-		text, ok = o.GetLabels()[StartupBoostKey]
+// textOf is the value of an object's annotation or, without one, of its label.
+func textOf(o metav1.Object, key string) (text string, ok bool) {
+	if text, ok = o.GetAnnotations()[key]; !ok {
+		text, ok = o.GetLabels()[key]
 	}
 	return text, ok
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
@@ -19,6 +20,7 @@ import (
 // namespace is a namespace with its pods, sorted by what can be done with them.
 type namespace struct {
 	name        string
+	meta        metav1.Object
 	label       string // its mode label
 	mode        kube.Mode
 	labelled    bool
@@ -43,7 +45,7 @@ func newNamespace(c *Facts, ns *corev1.Namespace) *namespace {
 	if kube.AlwaysUnmanaged(ns.Name, c.System) {
 		return nil
 	}
-	n := &namespace{name: ns.Name, objects: c.Objects.Get(ns.Name), refusedPods: map[refusal][]*corev1.Pod{}}
+	n := &namespace{name: ns.Name, meta: ns, objects: c.Objects.Get(ns.Name), refusedPods: map[refusal][]*corev1.Pod{}}
 	n.label, n.labelled = ns.Labels[kube.ModeLabel]
 	n.mode, n.validMode = kube.ModeOf(ns.Labels, c.Settings.Mode())
 	for i := range c.Pods {
@@ -92,6 +94,18 @@ func checkMode(f *findings, s subject) {
 		mode += " by default"
 	}
 	f.ok(n.name, "mode %s, %s to manage", mode, format.Plural(len(n.candidates), "pod"))
+}
+
+// checkBelowDeclared says whether the namespace forbids limits below the declared ones.
+func checkBelowDeclared(f *findings, s subject) {
+	n := s.namespace
+	switch allowed, unknown := kube.BelowDeclared(n.meta); {
+	case unknown != "":
+		f.warn(n.name, fmt.Sprintf("%s=%q is not a known value, so it counts as %s", kube.BelowDeclaredKey, unknown, kube.BelowDeclaredNever),
+			fmt.Sprintf("Set it to %s, or remove it to let the market cap pods below their declared limits.", kube.BelowDeclaredNever))
+	case !allowed:
+		f.ok(n.name, "limits stay at the declared ones or above (%s=%s)", kube.BelowDeclaredKey, kube.BelowDeclaredNever)
+	}
 }
 
 // remedies are what to do about pods that cannot be resized.

@@ -30,6 +30,7 @@ func ConstraintWords(c *v1alpha1.Constraints) string {
 		applies bool
 	}{
 		{"hpa", strings.Contains(by, "HorizontalPodAutoscaler/") || c.NoDecrease == string(reasons.ScaledByHPA)},
+		{"declared", strings.Contains(by, "Namespace/")},
 		{"limitrange", strings.Contains(by, "LimitRange/")},
 		{"quota", strings.Contains(by, "ResourceQuota/") || c.IncreaseOnNeed},
 		{"pdb", c.NoDecrease == string(reasons.NoDisruptionAllowed)},
