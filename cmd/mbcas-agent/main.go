@@ -83,6 +83,8 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 		"two rounds, looks at a few containers raise limits sooner; 0: none")
 	reserve := f.Float64("reserve", c.Round.Reserve, "share of the node's allocatable CPU that the market does not "+
 		"sell, 0 to below 1: more means less waiting, less means more throughput")
+	increase := f.Duration("increase-interval", c.Round.Pacing.IncreaseInterval, "time from one increase of a pod that "+
+		"saturates to the next, after some at once; 0: no bound")
 	credits := f.Float64("credits", c.Round.Credits.MaxFactor, "highest factor on the budget of a pod that used less than "+
 		"its share before, 1 to 10; at 1 there are no credits")
 	f.StringVar(&c.Node, "node-name", env("NODE_NAME"), "name of the node (environment NODE_NAME)")
@@ -113,6 +115,8 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 			c.Round.LookInterval = *look
 		case "reserve":
 			c.Round.Reserve = *reserve
+		case "increase-interval":
+			c.Round.Pacing.IncreaseInterval = *increase
 		case "credits":
 			c.Round.Credits.MaxFactor = *credits
 		}

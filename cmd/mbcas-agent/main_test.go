@@ -42,8 +42,12 @@ func TestParse(t *testing.T) {
 		"no looks in the conservative profile": {args: []string{"--profile=conservative"}, env: pod, check: func(s settings) bool {
 			return s.agent.Round.LookInterval == 0
 		}},
-		"no looks":       {args: []string{"--look-interval=0"}, env: pod, check: func(s settings) bool { return s.agent.Round.LookInterval == 0 }},
-		"bad look":       {args: []string{"--look-interval=10ms"}, env: pod, bad: "LookInterval"},
+		"no looks": {args: []string{"--look-interval=0"}, env: pod, check: func(s settings) bool { return s.agent.Round.LookInterval == 0 }},
+		"bad look": {args: []string{"--look-interval=10ms"}, env: pod, bad: "LookInterval"},
+		"paced increases": {args: []string{"--increase-interval=80s", "--profile=conservative"}, env: pod, check: func(s settings) bool {
+			return s.agent.Round.Pacing.IncreaseInterval == 80*time.Second && s.agent.Round.Pacing.Burst > 0
+		}},
+		"bad increases":  {args: []string{"--increase-interval=-1s"}, env: pod, bad: "IncreaseInterval"},
 		"no node":        {bad: "no node"},
 		"bad profile":    {args: []string{"--profile=bold"}, env: pod, bad: "bold"},
 		"bad interval":   {args: []string{"--interval=1h"}, env: pod, bad: "want 100ms to 10s"},

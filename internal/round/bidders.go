@@ -27,8 +27,7 @@ type bidder struct {
 	brief                              bool // it was throttled within a look, too brief to tell whether it saturates
 	// warmingUp: too few samples to be lowered
 	warmingUp bool
-	waits     bool      // its increases may wait
-	mayBurst  bool      // it may exceed its share for a while before it is capped
+	waits     bool      // it saturates, so its increases may wait
 	left      cpu.Milli // of the supply by the other bidders, and at least its share
 	most      cpu.Milli // the highest limit that its pace allows; 0: any
 	// signalPercent is the factor of a DemandSignal on the demand, in percent; below 100 it has no effect.
@@ -41,9 +40,6 @@ type bidder struct {
 // without a published decision counts as capped.
 func (b *bidder) bound(cfg Config, p market.Price) market.Bound {
 	line := (1 + cfg.CapBand) * max(b.bid.Limit(p), b.minLimit).Cores()
-	if p > 0 && b.mayBurst && b.published.Cores() > line {
-		return market.ByNothing
-	}
 	if b.bid.Demand.Cores() <= line && b.published.Cores() > line {
 		return market.ByNothing
 	}

@@ -57,7 +57,7 @@ type Config struct {
 	// seems to saturate. Off, they are raised to the ceiling: a first burst is throttled less, and a pod that begins
 	// to saturate takes more from the others until it is capped.
 	BoundRaises bool
-	// Pacing has limits of pods that saturate, and of bursts, change less often. Off by default.
+	// Pacing bounds how often limits of pods that saturate are raised.
 	Pacing pacing.Config
 	// Credits raise the budgets of pods that used less than their share. Off by default.
 	Credits credits.Config
@@ -95,7 +95,7 @@ func DefaultConfig() Config {
 		TrimGain:        0.05,
 		TrimLimit:       0.7,
 		BoundRaises:     true,
-		Pacing:          pacing.Off(),
+		Pacing:          pacing.DefaultConfig(),
 		Credits:         credits.Off(),
 		PublishBand:     0.10,
 		PublishInterval: 5 * time.Second,

@@ -7,24 +7,15 @@ import (
 	"github.com/mbcas/mbcas/internal/sense"
 )
 
-// tick is what a round measures of a second.
-type tick struct {
-	rates  sense.Rates
-	full   bool    // no CPU is idle
-	shares float64 // the share, in cores, of a unit of budget
-}
-
-// notePaces notes which pods burst and which saturate, and says so in the book.
-func notePaces(
-	cfg pacing.Config, before map[string]pacing.Pace, pods []PodInput, t tick, book []bidder,
-) map[string]pacing.Pace {
+// notePaces notes which pods saturate, and says so in the book. full says that no CPU is idle.
+func (s State) notePaces(cfg pacing.Config, pods []PodInput, rates sense.Rates, full bool, book []bidder) map[string]pacing.Pace {
 	if !cfg.Enabled() {
 		return nil
 	}
-	after := make(map[string]pacing.Pace, len(before))
+	after := make(map[string]pacing.Pace, len(s.paces))
 	for _, p := range pods { // one that no round decides about for a while goes on where it was
-		if s, known := before[p.UID]; known {
-			after[p.UID] = s
+		if pace, known := s.paces[p.UID]; known {
+			after[p.UID] = pace
 		}
 	}
 	for i := range book {
@@ -33,11 +24,9 @@ func notePaces(
 			continue
 		}
 		p := pods[b.pod]
-		share := max(t.shares*float64(b.bid.Budget), b.minLimit.Cores(), 0.001)
-		wants := wantsMore(p, t.rates.Pods[b.pod], t.full)
-		s := before[p.UID].Note(cfg, wants, b.latestDemand.Cores()/share, t.rates.Node.Elapsed)
-		b.waits, b.mayBurst = s.Waits(cfg), s.MayBurst(cfg)
-		after[p.UID] = s
+		pace := s.paces[p.UID].Note(cfg, wantsMore(p, rates.Pods[b.pod], full), rates.Node.Elapsed)
+		b.waits = pace.Saturates()
+		after[p.UID] = pace
 	}
 	return after
 }
@@ -66,11 +55,12 @@ func wantsMore(p PodInput, rates sense.PodRates, full bool) bool {
 func paceIncreases(cfg Config, s State, in Input, book []bidder, elapsed time.Duration) {
 	for i := range book {
 		b := &book[i]
-		if !b.managed || cfg.Pacing.LongestDelay == 0 {
+		if !b.managed || !cfg.Pacing.Enabled() {
 			continue
 		}
 		p := in.Pods[b.pod]
 		target := s.target(cfg, b, p, b.bound(cfg, s.price.inForce))
-		s.paces[p.UID], b.most = s.paces[p.UID].Follow(cfg.Pacing, b.limit, target, in.Now, elapsed)
+		// An increase that is published and not in force yet, as in mode recommend, has its token.
+		s.paces[p.UID], b.most = s.paces[p.UID].Next(cfg.Pacing, max(b.limit, b.published), target, elapsed)
 	}
 }

@@ -159,7 +159,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	warm := s.samples >= cfg.Demand.WarmUpSamples
 	book, skipped := bidders(cfg.Demand, in.Pods, rates.Pods, s.estimates, warm)
 	out.Skipped = skipped
-	s.paces = notePaces(cfg.Pacing, s.paces, in.Pods, tick{rates, full, shares}, book)
+	s.paces = s.notePaces(cfg.Pacing, in.Pods, rates, full, book)
 
 	if !s.priced && in.PriceBeforeKnown {
 		s.price, s.priced = price{inForce: in.PriceBefore}, true
