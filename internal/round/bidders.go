@@ -27,6 +27,7 @@ type bidder struct {
 	brief                              bool // it was throttled within a look, too brief to tell whether it saturates
 	// warmingUp: too few samples to be lowered
 	warmingUp bool
+	newcomer  bool
 	waits     bool      // it saturates, so its increases may wait
 	left      cpu.Milli // of the supply by the other bidders, and at least its share
 	most      cpu.Milli // the highest limit that its pace allows; 0: any

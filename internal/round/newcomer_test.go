@@ -123,6 +123,34 @@ func TestNewPodsNeedNotWaitForARound(t *testing.T) {
 	}
 }
 
+// TestIdleCPUIsForNewPods: beside a price whose capped pod has stopped, a look raises a new pod that is throttled to
+// its share at least. Beside one that goes on it raises none.
+func TestIdleCPUIsForNewPods(t *testing.T) {
+	for _, stops := range []bool{true, false} {
+		job := &fakePod{name: "job", request: 500, declared: 4000, demand: 8000}
+		w := newWorld(job, &fakePod{name: "other", request: 500, declared: 1000, demand: 300})
+		w.run(60)
+		if w.state.price.inForce == 0 {
+			t.Fatal("the job is not capped")
+		}
+		if stops {
+			job.demand = 10
+		}
+		pod := &fakePod{name: "new", request: 100, declared: 200, demand: 1500}
+		if w.takeIn(100*time.Millisecond, pod); pod.limit != 200 {
+			t.Errorf("limit %v when taken in: whether CPU is idle is not known yet", pod.limit)
+		}
+		w.pass(w.cfg.LookInterval)
+		w.look()
+		if raised := pod.limit >= 320; raised != stops {
+			t.Errorf("the job stops: %v, and the limit is %v after a look", stops, pod.limit)
+		}
+		if pod.changes > 1 || w.state.price.inForce == 0 && !stops {
+			t.Errorf("%d changes, price %v", pod.changes, w.state.price.inForce)
+		}
+	}
+}
+
 // TestNewPodsKeepTheirSplit: the containers of a new pod are raised as their limits relate, none falls.
 func TestNewPodsKeepTheirSplit(t *testing.T) {
 	w := newWorld(&fakePod{name: "other", request: 500, declared: 1000, demand: 100})
