@@ -35,10 +35,8 @@ type Config struct {
 	Burst int
 }
 
-// DefaultConfig is the recommended config: a bound that a pod reaches only in oscillations.
-func DefaultConfig() Config {
-	return Config{SaturatedAfter: 30 * time.Second, IncreaseInterval: 15 * time.Second, Burst: 8}
-}
+// DefaultConfig is the recommended config: no bound, and where IncreaseInterval sets one, eight increases at once.
+func DefaultConfig() Config { return Config{SaturatedAfter: 30 * time.Second, Burst: 8} }
 
 // Enabled says whether increases need tokens.
 func (c Config) Enabled() bool { return c.IncreaseInterval > 0 }

@@ -57,7 +57,7 @@ type Config struct {
 	// seems to saturate. Off, they are raised to the ceiling: a first burst is throttled less, and a pod that begins
 	// to saturate takes more from the others until it is capped.
 	BoundRaises bool
-	// Pacing bounds how often limits of pods that saturate are raised.
+	// Pacing bounds how often limits of pods that saturate are raised. Off by default.
 	Pacing pacing.Config
 	// Credits raise the budgets of pods that used less than their share. Off by default.
 	Credits credits.Config

@@ -31,8 +31,8 @@
 //     as 0.
 //   - ReleasesWithContention: the price falls in the tick after contention ends, however slow the
 //     estimates are.
-//   - IncreasesFollowFewerLulls, PacedPodsAreRaisedInTheEnd: the limit of a pod that saturates is raised once
-//     in Pacing.IncreaseInterval, and in any case when the others end.
+//   - IncreasesFollowFewerLulls, PacedPodsAreRaisedInTheEnd: with Pacing, the limit of a pod that saturates is
+//     raised once in IncreaseInterval, and in any case when the others end.
 //   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
 //   - NoisePublishesNothing: small or brief changes of demand and price that change no limit are
 //     not published.
