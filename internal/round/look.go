@@ -239,7 +239,7 @@ func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	b.throttleRatio, b.usage, b.brief = max(b.throttleRatio, needThrottleRatio), o.usage, true
 	b.latestThrottleRatio = max(b.latestThrottleRatio, o.throttled) // the controller raises throttled pods first
 	state := s.withNewcomers()
-	state.price = s.priceFor(cfg, &b)
+	state.price, b.left = s.offer(cfg, &b)
 	d = decideOne(cfg, state, pod, s.look.rates[b.pod], b)
 	if d.Limit <= b.limit || !differs(d.Limit, max(b.limit, b.published), cfg.PublishBand) {
 		return d, false

@@ -15,9 +15,8 @@ import (
 
 // A newcomer is a managed pod that does not bid yet: its containers are new or, after a start of the agent, the whole
 // node is. What it demands is not known, so it counts nothing in the market, and nothing lowers it. It is raised as
-// soon as a counter shows that it is throttled: where no price caps a pod, or where CPU is idle beside such a price,
-// which is then one of the past. Until the node has WarmUpSamples, CPU has to be idle, and the price from before the
-// start has to leave the pod uncapped.
+// soon as a counter shows that it is throttled: where no price caps a pod, or where CPU is idle all the same. Until the
+// node has WarmUpSamples, CPU has to be idle, and the price from before the start has to leave the pod uncapped.
 
 // eagerness is whether newcomers are raised after a round, and what that takes.
 type eagerness uint8
@@ -229,13 +228,17 @@ func (s *State) mayRaise(cfg Config) bool {
 		s.freeOf(l.idle.cpu).Cores() >= cfg.ReleaseIdle*l.node.Supply.Cores()
 }
 
-// priceFor is the price at which a look raises a pod. A pod that is new on a node that is known has none while it may
-// be raised: what the others demand bounds what it gets.
-func (s *State) priceFor(cfg Config, b *bidder) price {
-	if b.warmingUp && s.look.eager != afterStart && s.mayRaise(cfg) {
-		return price{}
+// offer is the price at which a look raises a pod, and what the others leave it. A pod that is new on a node that is
+// known pays no price while it may be raised. Beside a price it may have the idle CPU: the demands of pods that have
+// stopped still count in what the others leave.
+func (s *State) offer(cfg Config, b *bidder) (price, cpu.Milli) {
+	switch {
+	case !b.warmingUp || s.look.eager == afterStart || !s.mayRaise(cfg):
+		return s.price, b.left
+	case s.look.eager == besidePrice:
+		return price{}, max(b.left, b.limit+s.freeOf(s.look.idle.cpu))
 	}
-	return s.price
+	return price{}, b.left
 }
 
 // idleCPU is the idle CPU of the node between two samples.
