@@ -24,12 +24,12 @@ type bidder struct {
 	// throttleRatio is the highest smoothed throttle ratio among the containers; latestThrottleRatio that of the last
 	// tick.
 	throttleRatio, latestThrottleRatio float64
-	brief                              bool      // it was throttled within a look, too brief to tell whether it saturates
-	warmingUp                          bool      // too few samples to be lowered
-	newcomer                           bool      // it does not bid yet
-	waits                              bool      // it saturates, so its increases may wait
-	left                               cpu.Milli // of the supply by the other bidders, and at least its share
-	most                               cpu.Milli // the highest limit that its pace allows; 0: any
+	brief                              bool // it was throttled within a look, too brief to tell whether it saturates
+	// warmingUp: too few samples to be lowered
+	warmingUp bool
+	waits     bool      // it saturates, so its increases may wait
+	left      cpu.Milli // of the supply by the other bidders, and at least its share
+	most      cpu.Milli // the highest limit that its pace allows; 0: any
 	// signalPercent is the factor of a DemandSignal on the demand, in percent; below 100 it has no effect.
 	signalPercent int32
 }

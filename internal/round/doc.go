@@ -43,7 +43,6 @@
 //   - NewPodsAreRaisedAtOnce, NewPodsNeedNotWaitForARound: while CPU has no price, a new pod that was
 //     throttled since it started is raised when it is first read, and that may be between two rounds.
 //   - OldCountersRaiseNoNewPod: counters of a container that may have run for long raise no pod.
-//   - IdleCPUIsForNewPods: beside a price, a look raises a new pod that is throttled only while CPU is idle.
 //   - NewPodsKeepTheirSplit: the containers of a new pod are raised as their limits relate.
 //   - RestartRaisesAtOnce: after a restart of the agent, a throttled pod is raised from the first look on
 //     if the price from before leaves it uncapped and CPU is idle.

@@ -233,14 +233,12 @@ func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	b := s.look.book[o.index]
 	pod := s.look.pods[b.pod]
 	if o.throttled == 0 || o.stopped || s.look.decided[pod.UID] || s.releases.stopped[pod.UID] > 0 ||
-		b.newcomer && !s.mayRaise(cfg) {
+		s.look.eager == whileIdle && !s.mayRaise(cfg) {
 		return d, false // one that stopped a moment ago and goes on may get nothing by it
 	}
 	b.throttleRatio, b.usage, b.brief = max(b.throttleRatio, needThrottleRatio), o.usage, true
 	b.latestThrottleRatio = max(b.latestThrottleRatio, o.throttled) // the controller raises throttled pods first
-	state := s.withNewcomers()
-	state.price, b.left = s.offer(cfg, &b)
-	d = decideOne(cfg, state, pod, s.look.rates[b.pod], b)
+	d = decideOne(cfg, s.withNewcomers(), pod, s.look.rates[b.pod], b)
 	if d.Limit <= b.limit || !differs(d.Limit, max(b.limit, b.published), cfg.PublishBand) {
 		return d, false
 	}

@@ -15,29 +15,26 @@ import (
 
 // A newcomer is a managed pod that does not bid yet: its containers are new or, after a start of the agent, the whole
 // node is. What it demands is not known, so it counts nothing in the market, and nothing lowers it. It is raised as
-// soon as a counter shows that it is throttled: where no price caps a pod, or where CPU is idle all the same. Until the
-// node has WarmUpSamples, CPU has to be idle, and the price from before the start has to leave the pod uncapped.
+// soon as a counter shows that it is throttled: where CPU has no price or, until the node has WarmUpSamples, where
+// CPU is idle and the price from before the start leaves the pod uncapped.
 
 // eagerness is whether newcomers are raised after a round, and what that takes.
 type eagerness uint8
 
 const (
-	patient     eagerness = iota // not at all: the price of the time before is not known
-	atNoPrice                    // throttling: no price caps a pod
-	besidePrice                  // throttling, while CPU is idle: a price caps a pod
-	afterStart                   // the same: the demands of the node are not known yet
+	patient   eagerness = iota // not at all: CPU has a price, or that of the time before is not known
+	atNoPrice                  // throttling: CPU has no price
+	whileIdle                  // throttling, while CPU is idle: the demands of the node are not known yet
 )
 
 func (s *State) eagerness(cfg Config) eagerness {
 	switch {
-	case s.samples < cfg.Demand.WarmUpSamples && !s.priced:
-		return patient
-	case s.samples < cfg.Demand.WarmUpSamples:
-		return afterStart
-	case s.price.binds:
-		return besidePrice
+	case s.samples < cfg.Demand.WarmUpSamples && s.priced:
+		return whileIdle
+	case s.samples >= cfg.Demand.WarmUpSamples && s.price.inForce == 0:
+		return atNoPrice
 	}
-	return atNoPrice
+	return patient
 }
 
 // addNewcomers raises the newcomers of a round that are throttled, and has looks read the others.
@@ -143,11 +140,9 @@ func (s *State) newcomer(cfg Config, p PodInput, index int, now kernel.PodSample
 	if p.Unmanaged || !enforced(p.Pod, rates, now) {
 		return b, false
 	}
-	price, was := s.price.inForce, p.Published
-	switch {
-	case l.eager != afterStart:
-		price = 0
-	case was.At.IsZero() && price > 0 || !was.At.IsZero() && was.Bound != market.ByNothing:
+	price := s.price.inForce
+	was := p.Published
+	if l.eager == whileIdle && (was.At.IsZero() && price > 0 || !was.At.IsZero() && was.Bound != market.ByNothing) {
 		return b, false
 	}
 	for _, c := range p.Containers {
@@ -156,7 +151,7 @@ func (s *State) newcomer(cfg Config, p PodInput, index int, now kernel.PodSample
 		}
 	}
 	b, _ = podBidders(p, rates, l.estimates, true, false)
-	b.pod, b.warmingUp, b.newcomer, b.left = index, true, true, s.room.leaves(&b, s.countedOf(index))
+	b.pod, b.warmingUp, b.left = index, true, s.room.leaves(&b, s.countedOf(index))
 	return b, b.bound(cfg, price) == market.ByNothing
 }
 
@@ -224,21 +219,8 @@ func firstThrottling(p demand.Pod, rates sense.PodRates, now kernel.PodSample, b
 // mayRaise says whether throttling suffices to raise a newcomer now.
 func (s *State) mayRaise(cfg Config) bool {
 	l := &s.look
-	return l.eager == atNoPrice || l.eager != patient && l.idle.known &&
+	return l.eager == atNoPrice || l.eager == whileIdle && l.idle.known &&
 		s.freeOf(l.idle.cpu).Cores() >= cfg.ReleaseIdle*l.node.Supply.Cores()
-}
-
-// offer is the price at which a look raises a pod, and what the others leave it. A pod that is new on a node that is
-// known pays no price while it may be raised. Beside a price it may have the idle CPU: the demands of pods that have
-// stopped still count in what the others leave.
-func (s *State) offer(cfg Config, b *bidder) (price, cpu.Milli) {
-	switch {
-	case !b.warmingUp || s.look.eager == afterStart || !s.mayRaise(cfg):
-		return s.price, b.left
-	case s.look.eager == besidePrice:
-		return price{}, max(b.left, b.limit+s.freeOf(s.look.idle.cpu))
-	}
-	return price{}, b.left
 }
 
 // idleCPU is the idle CPU of the node between two samples.

@@ -123,35 +123,6 @@ func TestNewPodsNeedNotWaitForARound(t *testing.T) {
 	}
 }
 
-// TestIdleCPUIsForNewPods: beside a price whose capped pod has stopped, a look raises a new pod that is throttled by
-// the idle CPU, though its declared limit exceeds its share. Beside one that goes on it raises none.
-func TestIdleCPUIsForNewPods(t *testing.T) {
-	for _, stops := range []bool{true, false} {
-		job := &fakePod{name: "job", request: 500, declared: 4000, demand: 8000}
-		w := newWorld(job, &fakePod{name: "other", request: 500, declared: 1000, demand: 300})
-		w.run(60)
-		if stops {
-			job.demand = 10
-		}
-		w.state.releases.until = w.now.Add(time.Minute) // the last release proved wrong
-		if w.run(1); !w.state.price.binds {
-			t.Fatal("the price has fallen")
-		}
-		pod := &fakePod{name: "new", request: 100, declared: 400, demand: 1500}
-		if w.takeIn(100*time.Millisecond, pod); pod.limit != 400 {
-			t.Errorf("limit %v when taken in: whether CPU is idle is not known yet", pod.limit)
-		}
-		w.pass(w.cfg.LookInterval)
-		w.look()
-		if raised := pod.limit >= 2000; raised != stops || !stops && pod.limit != 400 {
-			t.Errorf("the job stops: %v, and the limit is %v after a look", stops, pod.limit)
-		}
-		if pod.changes > 1 || w.state.price.inForce == 0 && !stops {
-			t.Errorf("%d changes, price %v", pod.changes, w.state.price.inForce)
-		}
-	}
-}
-
 // TestNewPodsKeepTheirSplit: the containers of a new pod are raised as their limits relate, none falls.
 func TestNewPodsKeepTheirSplit(t *testing.T) {
 	w := newWorld(&fakePod{name: "other", request: 500, declared: 1000, demand: 100})
