@@ -69,8 +69,8 @@ type NodePod struct {
 }
 
 // Constraints are what other Kubernetes objects (HPAs, ResourceQuotas, LimitRanges, PodDisruptionBudgets,
-// DemandSignals, the Namespace) and the coordinator demand of the decisions about one pod. A pod without constraints
-// is decided by its node alone.
+// DemandSignals, the Namespace) and the coordinator demand of the decisions about one pod. A pod
+// without constraints is decided by its node alone.
 type Constraints struct {
 	// Containers bound the limits of single containers.
 	// +optional

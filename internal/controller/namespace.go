@@ -56,7 +56,7 @@ func (r *Reconciler) gatherNamespace(ctx context.Context, s *snapshot, name stri
 	}
 	n.exists, n.meta = true, &ns
 	n.mode, _ = kube.ModeOf(ns.Labels, r.Config.Mode)
-	if allowed, _ := kube.BelowDeclared(&ns); !allowed {
+	if _, forbids := kube.ForbidsBelowDeclared(&ns); forbids {
 		n.KeepsDeclared = name
 	}
 	if n.mode != kube.ModeOff && !kube.AlwaysUnmanaged(name, r.Config.Namespace) {

@@ -56,21 +56,25 @@ func TestModeOf(t *testing.T) {
 	}
 }
 
-func TestBelowDeclared(t *testing.T) {
+func TestForbidsBelowDeclared(t *testing.T) {
 	for text, c := range map[string]struct {
 		labels, annotations map[string]string
-		allowed             bool
-		unknown             string
+		value               string
+		forbids             bool
 	}{
-		"nothing":          {allowed: true},
-		"a label":          {labels: map[string]string{BelowDeclaredKey: "never"}},
-		"an annotation":    {annotations: map[string]string{BelowDeclaredKey: "never"}},
-		"an unknown value": {labels: map[string]string{BelowDeclaredKey: "Never"}, unknown: "Never"},
-		"both":             {labels: map[string]string{BelowDeclaredKey: "no"}, annotations: map[string]string{BelowDeclaredKey: "never"}},
+		"nothing":          {},
+		"a label":          {labels: map[string]string{BelowDeclaredKey: "never"}, value: "never", forbids: true},
+		"an annotation":    {annotations: map[string]string{BelowDeclaredKey: "never"}, value: "never", forbids: true},
+		"an unknown value": {labels: map[string]string{BelowDeclaredKey: "Never"}, value: "Never", forbids: true},
+		"an empty value":   {labels: map[string]string{BelowDeclaredKey: ""}, forbids: true},
+		"both": {
+			labels: map[string]string{BelowDeclaredKey: "no"}, annotations: map[string]string{BelowDeclaredKey: "never"},
+			value: "never", forbids: true,
+		},
 	} {
 		ns := &metav1.ObjectMeta{Labels: c.labels, Annotations: c.annotations}
-		if allowed, unknown := BelowDeclared(ns); allowed != c.allowed || unknown != c.unknown {
-			t.Errorf("%s: %v %q, want %v %q", text, allowed, unknown, c.allowed, c.unknown)
+		if value, forbids := ForbidsBelowDeclared(ns); value != c.value || forbids != c.forbids {
+			t.Errorf("%s: %q %v, want %q %v", text, value, forbids, c.value, c.forbids)
 		}
 	}
 }

@@ -173,14 +173,10 @@ func ModeOf(labels map[string]string, byDefault Mode) (m Mode, ok bool) {
 	return ModeRecommend, false
 }
 
-// BelowDeclared says whether limits in a namespace may be below the declared ones: always, unless
-// BelowDeclaredKey forbids it. A value that cannot be read forbids it, too, and is returned.
-func BelowDeclared(namespace metav1.Object) (allowed bool, unknown string) {
-	value, ok := textOf(namespace, BelowDeclaredKey)
-	if ok && value != BelowDeclaredNever {
-		unknown = value
-	}
-	return !ok, unknown
+// ForbidsBelowDeclared says whether a namespace forbids limits below the declared ones, by
+// BelowDeclaredKey. A value other than BelowDeclaredNever forbids them, too: it may be misspelt.
+func ForbidsBelowDeclared(namespace metav1.Object) (value string, forbids bool) {
+	return textOf(namespace, BelowDeclaredKey)
 }
 
 // AlwaysUnmanaged says whether pods of a namespace are never managed; system is the namespace of

@@ -6,13 +6,17 @@
 // token bucket, and an increase of a pod that saturates takes a token. While the bucket is empty the limit
 // stays; the next token raises it to the mean of what the market has left it since.
 //
+// It bounds what rounds decide. The first SaturatedAfter, a raised floor, and the raises of a look that
+// sees another pod stop take no token.
+//
 // What it promises, each a test of the same name:
 //   - SaturatesNearlyAllTheTime: a pod saturates if it wants more CPU for more than three quarters of the
-//     time, and two minutes later it does not any more.
+//     time, until two minutes after it last wanted more.
 //   - IncreasesAreBounded: in any time a pod that saturates is raised at most Burst times, and once more
 //     for each IncreaseInterval.
-//   - IncreasesWaitBoundedly: a pod that waits is raised within IncreaseInterval, to the mean of what it is
-//     left.
+//   - IncreasesWaitBoundedly: a pod without tokens that is left more than Band all the time is raised within
+//     IncreaseInterval, to the mean of what it is left.
+//   - OffIsOff: without an interval no token is spent.
 package pacing
 
 import (
@@ -71,7 +75,7 @@ const (
 	busyFactor = 3
 	// saturatesFor is for how long a pod counts as one that saturates after it has wanted more CPU.
 	saturatesFor = 2 * time.Minute
-	// Band is the relative increase up to which the limit of a pod that saturates stays.
+	// Band is the relative increase up to which the limit of a pod that saturates stays: it is worth no token.
 	Band = 0.2
 	// maxFactor is the largest factor of an increase.
 	maxFactor = 4
@@ -85,7 +89,9 @@ func (p Pace) Note(c Config, wants bool, elapsed time.Duration) Pace {
 		p.busy, p.calm = max(0, p.busy-busyFactor*elapsed), p.calm+elapsed
 	}
 	p.saturates = p.busy >= c.SaturatedAfter || p.saturates && p.calm < saturatesFor
-	p.spent = max(0, p.spent-elapsed.Seconds()/c.IncreaseInterval.Seconds())
+	if p.spent -= elapsed.Seconds() / c.IncreaseInterval.Seconds(); p.spent < 0 || !c.Enabled() {
+		p.spent = 0
+	}
 	return p
 }
 

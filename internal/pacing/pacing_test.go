@@ -112,6 +112,20 @@ func TestIncreasesWaitBoundedly(t *testing.T) {
 	}
 }
 
+// TestOffIsOff: the bucket of a pod stays full, also in a tick without a length.
+func TestOffIsOff(t *testing.T) {
+	c, p := DefaultConfig(), Pace{}
+	for s := range 100 {
+		p = p.Note(c, true, time.Duration(s%2)*time.Second)
+		if p, _ = p.Next(c, 1000, 2000, time.Second); p.spent > 1 {
+			t.Fatalf("%v tokens are spent", p.spent)
+		}
+	}
+	if p = p.Note(c, true, 0); p.spent != 0 {
+		t.Errorf("%v tokens are spent", p.spent)
+	}
+}
+
 func TestValidate(t *testing.T) {
 	for text, c := range map[string]struct {
 		config Config

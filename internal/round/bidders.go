@@ -27,7 +27,7 @@ type bidder struct {
 	brief                              bool // it was throttled within a look, too brief to tell whether it saturates
 	// warmingUp: too few samples to be lowered
 	warmingUp bool
-	waits     bool      // it saturates, so its increases may wait
+	paced     bool      // it saturates for long, so its increases take tokens
 	left      cpu.Milli // of the supply by the other bidders, and at least its share
 	most      cpu.Milli // the highest limit that its pace allows; 0: any
 	// signalPercent is the factor of a DemandSignal on the demand, in percent; below 100 it has no effect.

@@ -8,9 +8,9 @@ import (
 )
 
 // notePaces notes which pods saturate, and says so in the book. full says that no CPU is idle.
-func (s State) notePaces(cfg pacing.Config, pods []PodInput, rates sense.Rates, full bool, book []bidder) map[string]pacing.Pace {
+func (s *State) notePaces(cfg pacing.Config, pods []PodInput, rates sense.Rates, full bool, book []bidder) {
 	if !cfg.Enabled() {
-		return nil
+		return
 	}
 	after := make(map[string]pacing.Pace, len(s.paces))
 	for _, p := range pods { // one that no round decides about for a while goes on where it was
@@ -25,10 +25,10 @@ func (s State) notePaces(cfg pacing.Config, pods []PodInput, rates sense.Rates, 
 		}
 		p := pods[b.pod]
 		pace := s.paces[p.UID].Note(cfg, wantsMore(p, rates.Pods[b.pod], full), rates.Node.Elapsed)
-		b.waits = pace.Saturates()
+		b.paced = pace.Saturates()
 		after[p.UID] = pace
 	}
-	return after
+	s.paces = after
 }
 
 // busyThrottleRatio and busyPressure are the shares of periods, and of time, from which a container at
@@ -52,7 +52,7 @@ func wantsMore(p PodInput, rates sense.PodRates, full bool) bool {
 }
 
 // paceIncreases bounds, in the book, the next limits of the pods that saturate.
-func paceIncreases(cfg Config, s State, in Input, book []bidder, elapsed time.Duration) {
+func (s *State) paceIncreases(cfg Config, in Input, book []bidder, elapsed time.Duration) {
 	for i := range book {
 		b := &book[i]
 		if !b.managed || !cfg.Pacing.Enabled() {

@@ -53,6 +53,6 @@ func TestPacedPodsAreRaisedInTheEnd(t *testing.T) {
 	service.demand = 0
 	w.run(70)
 	if job.limit < 3600 { // the ceiling, less the band
-		t.Errorf("a minute after the others have ended, the limit is %v", job.limit)
+		t.Errorf("70 s after the others have ended, the limit is %v", job.limit)
 	}
 }

@@ -277,7 +277,7 @@ func (p price) updateTrim(c clearing) float64 {
 		}
 		capped = true
 		line := b.bid.Limit(p.inForce)
-		paced = paced || b.waits && line.Cores() > (1+pacing.Band)*b.limit.Cores()
+		paced = paced || b.paced && line.Cores() > (1+pacing.Band)*b.limit.Cores()
 		if b.limit > line && differs(b.limit, line, 1.5*cfg.PublishBand) {
 			return p.trim
 		}

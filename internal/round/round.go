@@ -159,7 +159,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	warm := s.samples >= cfg.Demand.WarmUpSamples
 	book, skipped := bidders(cfg.Demand, in.Pods, rates.Pods, s.estimates, warm)
 	out.Skipped = skipped
-	s.paces = s.notePaces(cfg.Pacing, in.Pods, rates, full, book)
+	s.notePaces(cfg.Pacing, in.Pods, rates, full, book)
 
 	if !s.priced && in.PriceBeforeKnown {
 		s.price, s.priced = price{inForce: in.PriceBefore}, true
@@ -175,7 +175,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	}
 
 	s.descents = noteDescents(cfg, s.descents, in, book)
-	paceIncreases(cfg, s, in, book, rates.Node.Elapsed)
+	s.paceIncreases(cfg, in, book, rates.Node.Elapsed)
 	out.Decisions = decide(cfg, in, rates.Pods, book, s) // decision
 	s.look = newLookState(cfg, s, in, out.Decisions, lookState{pods: in.Pods, rates: rates.Pods, node: out.Node, book: book})
 	s.addNewcomers(cfg, before, in.Sample, &out)

@@ -99,11 +99,12 @@ func checkMode(f *findings, s subject) {
 // checkBelowDeclared says whether the namespace forbids limits below the declared ones.
 func checkBelowDeclared(f *findings, s subject) {
 	n := s.namespace
-	switch allowed, unknown := kube.BelowDeclared(n.meta); {
-	case unknown != "":
-		f.warn(n.name, fmt.Sprintf("%s=%q is not a known value, so it counts as %s", kube.BelowDeclaredKey, unknown, kube.BelowDeclaredNever),
+	switch value, forbids := kube.ForbidsBelowDeclared(n.meta); {
+	case !forbids:
+	case value != kube.BelowDeclaredNever:
+		f.warn(n.name, fmt.Sprintf("%s=%q is not a known value, so it counts as %s", kube.BelowDeclaredKey, value, kube.BelowDeclaredNever),
 			fmt.Sprintf("Set it to %s, or remove it to let the market cap pods below their declared limits.", kube.BelowDeclaredNever))
-	case !allowed:
+	default:
 		f.ok(n.name, "limits stay at the declared ones or above (%s=%s)", kube.BelowDeclaredKey, kube.BelowDeclaredNever)
 	}
 }

@@ -33,8 +33,8 @@ func Policies() []baseline.Policy {
 		variant("-to-ceiling", "what ships with limits raised to the ceiling while CPU has no price, not to what the demands of other pods leave", func(c *mbcas.Config) { c.Round.BoundRaises = false }),
 		variant("-no-delay", "what ships without the delay before the price falls", func(c *mbcas.Config) { c.Round.FallDelay = 0 }),
 		variant("-credits", "what ships with credits: a pod that stayed below its share may bid with up to twice its budget for a while", func(c *mbcas.Config) { c.Round.Credits.MaxFactor = 2 }),
-		variant("-paced", "what ships with an increase of a saturating pod every 80 s, after four at once", func(c *mbcas.Config) {
-			c.Round.Pacing.IncreaseInterval, c.Round.Pacing.Burst = 80*time.Second, 4
+		variant("-paced", "what ships with an increase of a saturating pod every 80 s, after eight at once", func(c *mbcas.Config) {
+			c.Round.Pacing.IncreaseInterval = 80 * time.Second
 		}),
 		variant("-slow-decreases", "what ships with 15 s between two decreases of a pod", func(c *mbcas.Config) { c.Lifecycle.Actuator.DecreaseCooldown = 15 * time.Second }),
 		variant("-conservative", "what ships with the conservative profile: a round every 10 s, changes every 30 s, small steps in both directions", func(c *mbcas.Config) {
