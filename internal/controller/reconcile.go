@@ -188,6 +188,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if s, err = r.gather(ctx, req.Name, tenure); err != nil {
 			return result, err
 		}
+		r.quotas.Left(req.Name, func(namespace string) bool { return s.namespaces[namespace] != nil })
 		tasks = r.decide(ctx, s, lifecycle.Decide)
 		s.memory.throttled.Store(slices.ContainsFunc(tasks, func(t *task) bool { return t.facts.NeedsMore() }))
 		r.record(ctx, s, tasks)

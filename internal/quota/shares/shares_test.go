@@ -165,6 +165,10 @@ func TestWaitersAreWoken(t *testing.T) {
 	awaits(d.Begin("shop", "n1", noon), 0)
 	awaits(d.Begin("shop", "n7", noon), 0)
 	awaits(d.Begin("bank", "n8", noon), 0)
+	awaits(d.Begin("shop", "n9", noon), 0)
+	awaits(d.Begin("bank", "n9", noon), 0)
+	d.Left("n9", func(string) bool { return false })
+	d.Left("n7", func(namespace string) bool { return namespace == "shop" })
 	began := d.Begin("shop", "n3", noon)
 	q := used(&n.Quotas[0], "40")
 	for _, c := range []struct {
@@ -184,6 +188,9 @@ func TestWaitersAreWoken(t *testing.T) {
 	}
 	awaits(began, usageDelay)
 	awaits(d.Begin("shop", "n3", noon), 0)
+	if d.Left("n8", func(string) bool { return false }); len(d.waiting) != 1 {
+		t.Errorf("waits of %v, want those in shop alone", d.waiting)
+	}
 }
 
 // TestNoChangeIsLost: a look divides what it has read. Where the usage of a quota changes after it is read and

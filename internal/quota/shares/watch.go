@@ -147,6 +147,21 @@ func (d *Divider) Used(before, now *corev1.ResourceQuota, at time.Time) (nodes [
 	return nodes, asked, false
 }
 
+// Left forgets that a node waits for the quotas of namespaces in which it has no pods any more. Their usage may have
+// fallen for the last time, so that nothing else would.
+func (d *Divider) Left(node string, hasPods func(namespace string) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for namespace, nodes := range d.waiting {
+		if !nodes[node] || hasPods(namespace) {
+			continue
+		}
+		if delete(nodes, node); len(nodes) == 0 {
+			delete(d.waiting, namespace)
+		}
+	}
+}
+
 // Await notes that a pod, which a look has found, waits for the quotas of its namespace to be used less. It returns
 // when its node is to be looked at again, as there may be room since they were read; zero: no need.
 func (d *Divider) Await(l Look, now time.Time) (again time.Time) {
