@@ -76,6 +76,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	out := newProgress(stdout)
 	r := &repo{root: o.root, fuzzRuns: o.fuzzRuns, out: out, results: newResults(out, os.Getenv("CI") == "true")}
 	chosen, err := r.choose(ctx, o)
+	if err == nil {
+		err = adoptOrphans()
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, "testall:", err)
 		return 2

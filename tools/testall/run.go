@@ -171,6 +171,7 @@ func (r *repo) stopCluster(ctx context.Context) {
 	if err := r.run(r.program(ctx, "down")); err != nil {
 		r.results.run("mbcas-cluster down", err)
 	}
+	r.leavesNoProcess("the local cluster")
 }
 
 // program is a command of mbcas-cluster.

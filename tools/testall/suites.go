@@ -69,7 +69,7 @@ func (r *repo) suites() []suite {
 
 // runSuite runs a suite and counts it. One in which nothing was counted has failed: it tested nothing.
 func (r *repo) runSuite(ctx context.Context, s suite) {
-	start, before := time.Now(), r.results.total()
+	start, before, failed := time.Now(), r.results.total(), r.results.failed
 	err := s.run(ctx)
 	if err == nil && r.results.total() == before {
 		err = fmt.Errorf("suite %s found nothing to run below %s; give the repository with -root", s.name, r.root)
@@ -77,7 +77,35 @@ func (r *repo) runSuite(ctx context.Context, s suite) {
 	if err != nil {
 		r.results.run(s.name, err)
 	}
+	if r.results.failed > failed {
+		fmt.Fprintf(r.out, "   this machine as %s ended:\n%s\n", s.name, busiest(ctx))
+	}
+	if !r.cluster.started { // its processes outlive a suite
+		r.leavesNoProcess(s.name)
+	}
 	fmt.Fprintf(r.out, "   %s took %s\n", s.name, time.Since(start).Round(time.Second))
+}
+
+// orphansEnd is how long a process may outlive its suite: one that was killed takes a moment to end.
+var orphansEnd = 10 * time.Second
+
+// leavesNoProcess counts a failure for processes that outlive a suite. They take CPU from the suites after
+// it, whose failures then look like faults of their own.
+func (r *repo) leavesNoProcess(name string) {
+	for deadline := time.Now().Add(orphansEnd); ; time.Sleep(100 * time.Millisecond) {
+		left, err := orphans()
+		if err == nil && len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			if err == nil {
+				err = fmt.Errorf("%s left processes behind; end them by their number:\n  %s", name,
+					strings.Join(left, "\n  "))
+			}
+			r.results.run(name+", processes", err)
+			return
+		}
+	}
 }
 
 func (r *repo) check(ctx context.Context) error {

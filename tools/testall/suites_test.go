@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -269,5 +271,44 @@ func TestFuzzTargets(t *testing.T) {
 	want := [][2]string{{"./a", "func FuzzOne"}, {"./a", "func FuzzTwo"}, {"./b/c", "func FuzzThree"}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("found %q, %v; want %q", got, err, want)
+	}
+}
+
+// TestOrphansAreFound: a process that outlives its parent is a failure with its number and command, until
+// it ends.
+func TestOrphansAreFound(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip(optional + "only Linux tells which processes outlive their parent")
+	}
+	if err := adoptOrphans(); err != nil {
+		t.Fatal(err)
+	}
+	defer func(d time.Duration) { orphansEnd = d }(orphansEnd)
+	orphansEnd = 0
+	out, err := exec.Command("sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var printed strings.Builder
+	r := &repo{out: &printed, results: newResults(&printed, true)}
+	r.leavesNoProcess("unit")
+	if want := fmt.Sprintf("%d sleep 60", pid); r.results.failed != 1 || !strings.Contains(printed.String(), want) {
+		t.Errorf("%d failures, printed %q; want one with %q", r.results.failed, printed.String(), want)
+	}
+	if err := process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	orphansEnd = 10 * time.Second
+	r.leavesNoProcess("unit")
+	if r.results.failed != 1 {
+		t.Errorf("a process that has ended is a failure: %s", printed.String())
 	}
 }
