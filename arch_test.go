@@ -24,7 +24,8 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/pacing", "cpu"},
 	{"internal/credits", ""},
 	{"internal/split", "cpu market"},
-	{"internal/round", "cpu market internal/kernel internal/sense internal/demand internal/pacing internal/credits internal/split"},
+	{"internal/round", `
+		cpu market internal/kernel internal/sense internal/demand internal/pacing internal/credits internal/split`},
 	{"internal/coordinator", "cpu market"},
 	{"api/v1alpha1/reasons", ""},
 	{"api/v1alpha1", "cpu market kubernetes"},
@@ -72,8 +73,8 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/controller", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 actuator actuator/podresize
 		internal/lifecycle internal/liveness internal/quota internal/quota/shares internal/coordinator
-		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/controller/order internal/controller/requeue
-		internal/events internal/dispatch internal/demandsignal
+		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/controller/order
+		internal/controller/requeue internal/events internal/dispatch internal/demandsignal
 		internal/kube internal/objectcache internal/constraints internal/allocation internal/markets internal/nodeallocation
 		internal/autoscalers internal/audit internal/restore internal/sharding kubernetes github.com/go-logr/logr`},
 	{"internal/cli/format", "cpu internal/kube kubernetes"},
@@ -129,8 +130,9 @@ var rules = []struct{ pkg, imports string }{
 var (
 	programs  = []string{"cmd/", "tools/", "test/"}
 	testsOnly = []string{
-		"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/fakekubelet", "internal/testing/podtest", "internal/testing/faults",
-		"internal/testing/memapi", "internal/testing/history", "internal/testing/schedule", "internal/testing/loads",
+		"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/fakekubelet",
+		"internal/testing/podtest", "internal/testing/faults", "internal/testing/memapi",
+		"internal/testing/history", "internal/testing/schedule", "internal/testing/loads",
 		"internal/lab/simtest",
 	}
 	modules = []string{"test/cluster"} // modules of their own
@@ -140,12 +142,15 @@ var kubernetes = []string{"k8s.io/", "sigs.k8s.io/"}
 
 // pure are the packages that decide. Each takes values and returns values: see impurities.
 var pure = []string{
-	"cpu", "market", "internal/sense", "internal/demand", "internal/pacing", "internal/credits", "internal/split", "internal/round", "internal/coordinator", "actuator", "internal/quota",
-	"api/v1alpha1/reasons", "internal/lifecycle",
+	"cpu", "market", "internal/sense", "internal/demand", "internal/pacing", "internal/credits", "internal/split",
+	"internal/round", "internal/coordinator", "actuator", "internal/quota", "api/v1alpha1/reasons",
+	"internal/lifecycle",
 }
 
 // translators have Kubernetes' types as input or output, and are pure otherwise.
-var translators = []string{"api/v1alpha1", "internal/eligibility", "internal/kube", "internal/constraints", "internal/allocation"}
+var translators = []string{
+	"api/v1alpha1", "internal/eligibility", "internal/kube", "internal/constraints", "internal/allocation",
+}
 
 // types are what they may import of Kubernetes: types, pointers to values, and sums over containers.
 var types = []string{"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/utils/ptr", "k8s.io/component-helpers/resource"}
@@ -205,7 +210,8 @@ func TestSizes(t *testing.T) {
 			lines += s.lines
 		}
 		if lines > maxLines || len(files) > maxFiles {
-			t.Errorf("%s has %d lines in %d files, want at most %d in %d: it has more than one subject", pkg, lines, len(files), maxLines, maxFiles)
+			t.Errorf("%s has %d lines in %d files, want at most %d in %d: it has more than one subject",
+				pkg, lines, len(files), maxLines, maxFiles)
 		}
 	}
 	n := fields(packages["internal/controller"], "Reconciler")
@@ -234,23 +240,62 @@ func TestFaultsAreFound(t *testing.T) {
 		file, text string
 		want       string // "": no fault
 	}{
-		"pure":                          {"cpu/a.go", `import "time"; var d time.Duration`, ""},
-		"pure with Kubernetes":          {"cpu/a.go", `import _ "k8s.io/api/core/v1"`, "cpu/a.go imports Kubernetes: k8s.io/api/core/v1"},
-		"pure with Kubernetes' library": {"cpu/a.go", `import _ "sigs.k8s.io/yaml"`, "imports Kubernetes"},
-		"pure with files":               {"market/a.go", `import _ "os"`, "market/a.go imports os"},
-		"pure with a network":           {"market/a.go", `import _ "net/http"`, "market/a.go imports net/http"},
-		"pure with a clock":             {"cpu/a.go", `import "time"; var start = time.Now()`, "cpu/a.go reads the clock: time.Now"},
-		"pure with a renamed clock":     {"cpu/a.go", `import clock "time"; var start = clock.Now`, "reads the clock"},
-		"pure with a goroutine":         {"cpu/a.go", `func f() { go f() }`, "cpu/a.go starts a goroutine"},
-		"a type of an impure package":   {"internal/sense/a.go", `import "` + ours + `internal/kernel"; var s kernel.Sample`, ""},
-		"a call of an impure package":   {"internal/sense/a.go", `import "` + ours + `internal/kernel"; var s = kernel.Read()`, "calls kernel.Read, and internal/kernel is not pure"},
-		"a translator with types":       {"internal/kube/a.go", `import _ "k8s.io/api/core/v1"`, ""},
-		"a translator with a client":    {"internal/kube/a.go", `import _ "k8s.io/client-go/rest"`, "internal/kube/a.go imports Kubernetes: k8s.io/client-go/rest"},
-		"a translator with a clock":     {"internal/kube/a.go", `import "time"; var start = time.Now()`, "internal/kube/a.go reads the clock: time.Now"},
-		"against the flow":              {"cpu/a.go", `import _ "` + ours + `market"`, "cpu/a.go imports github.com/mbcas/mbcas/market, which arch_test.go does not allow"},
-		"a module of others":            {"cpu/a.go", `import _ "github.com/spf13/cobra"`, "which arch_test.go does not allow"},
-		"no rule":                       {"internal/new/a.go", ``, "internal/new: no rule for this package"},
-		"a program":                     {"cmd/a/a.go", `import _ "` + ours + `tools/testall"`, "cmd/a/a.go imports the program tools/testall"},
+		"pure": {"cpu/a.go", `import "time"; var d time.Duration`, ""},
+		"pure with Kubernetes": {
+			"cpu/a.go", `import _ "k8s.io/api/core/v1"`,
+			"cpu/a.go imports Kubernetes: k8s.io/api/core/v1",
+		},
+		"pure with Kubernetes' library": {
+			"cpu/a.go", `import _ "sigs.k8s.io/yaml"`,
+			"imports Kubernetes",
+		},
+		"pure with files": {"market/a.go", `import _ "os"`, "market/a.go imports os"},
+		"pure with a network": {
+			"market/a.go", `import _ "net/http"`,
+			"market/a.go imports net/http",
+		},
+		"pure with a clock": {
+			"cpu/a.go", `import "time"; var start = time.Now()`,
+			"cpu/a.go reads the clock: time.Now",
+		},
+		"pure with a renamed clock": {
+			"cpu/a.go", `import clock "time"; var start = clock.Now`,
+			"reads the clock",
+		},
+		"pure with a goroutine": {
+			"cpu/a.go", `func f() { go f() }`,
+			"cpu/a.go starts a goroutine",
+		},
+		"a type of an impure package": {
+			"internal/sense/a.go", `import "` + ours + `internal/kernel"; var s kernel.Sample`,
+			"",
+		},
+		"a call of an impure package": {
+			"internal/sense/a.go", `import "` + ours + `internal/kernel"; var s = kernel.Read()`,
+			"calls kernel.Read, and internal/kernel is not pure",
+		},
+		"a translator with types": {"internal/kube/a.go", `import _ "k8s.io/api/core/v1"`, ""},
+		"a translator with a client": {
+			"internal/kube/a.go", `import _ "k8s.io/client-go/rest"`,
+			"internal/kube/a.go imports Kubernetes: k8s.io/client-go/rest",
+		},
+		"a translator with a clock": {
+			"internal/kube/a.go", `import "time"; var start = time.Now()`,
+			"internal/kube/a.go reads the clock: time.Now",
+		},
+		"against the flow": {
+			"cpu/a.go", `import _ "` + ours + `market"`,
+			"cpu/a.go imports github.com/mbcas/mbcas/market, which arch_test.go does not allow",
+		},
+		"a module of others": {
+			"cpu/a.go", `import _ "github.com/spf13/cobra"`,
+			"which arch_test.go does not allow",
+		},
+		"no rule": {"internal/new/a.go", ``, "internal/new: no rule for this package"},
+		"a program": {
+			"cmd/a/a.go", `import _ "` + ours + `tools/testall"`,
+			"cmd/a/a.go imports the program tools/testall",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -277,7 +322,8 @@ func importFaults(packages tree) (faults []string) {
 				ours, _ := strings.CutPrefix(imported, module+"/")
 				switch {
 				case ruled && !allowed(r, imported):
-					faults = append(faults, fmt.Sprintf("%s imports %s, which arch_test.go does not allow for %s", file, imported, pkg))
+					faults = append(faults,
+						fmt.Sprintf("%s imports %s, which arch_test.go does not allow for %s", file, imported, pkg))
 				case ours == imported || under(pkg, []string{"test/", "tools/"}):
 				case slices.Contains(testsOnly, ours) && !slices.Contains(testsOnly, pkg):
 					faults = append(faults, fmt.Sprintf("%s imports %s, which is for tests", file, ours))
@@ -311,7 +357,9 @@ func allowed(names []string, path string) bool {
 	case !strings.Contains(strings.SplitN(path, "/", 2)[0], "."):
 		return true // the standard library
 	}
-	return slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, ".") && strings.HasPrefix(path, n) })
+	return slices.ContainsFunc(names, func(n string) bool {
+		return strings.Contains(n, ".") && strings.HasPrefix(path, n)
+	})
 }
 
 func under(path string, prefixes []string) bool {

@@ -10,7 +10,8 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// bidder is one bid of the order book: the limited containers of a managed pod, or an unmanaged part.
+// bidder is one bid of the order book: the limited containers of a managed pod, or an unmanaged
+// part.
 type bidder struct {
 	pod          int // index into the input
 	managed      bool
@@ -21,23 +22,24 @@ type bidder struct {
 	limit        cpu.Milli  // in the spec of the pod
 	declared     cpu.Milli  // limit that its owner declared
 	published    cpu.Milli  // limit in the published decision; 0: none
-	// throttleRatio is the highest smoothed throttle ratio among the containers; latestThrottleRatio that of the last
-	// tick.
+	// throttleRatio is the highest smoothed throttle ratio among the containers; latestThrottleRatio
+	// that of the last tick.
 	throttleRatio, latestThrottleRatio float64
-	brief                              bool // it was throttled within a look, too brief to tell whether it saturates
+	brief                              bool // throttled within a look, too brief to tell whether it saturates
 	// warmingUp: too few samples to be lowered
-	warmingUp bool
-	paced     bool      // it saturates for long, so its increases take tokens
-	left      cpu.Milli // of the supply by the other bidders, and at least its share
-	most      cpu.Milli // the highest limit that its pace allows; 0: any
-	// signalPercent is the factor of a DemandSignal on the demand, in percent; below 100 it has no effect.
+	warmingUp    bool
+	paced        bool      // it saturates for long, so its increases take tokens
+	leftByOthers cpu.Milli // of the supply by the other bidders, and at least its share
+	most         cpu.Milli // the highest limit that its pace allows; 0: any
+	// signalPercent is the factor of a DemandSignal on the demand, in percent; below 100 it has no
+	// effect.
 	signalPercent int32
 }
 
-// bound is what bounds the pod's limit at a price. An uncapped pod whose demand exceeds its budget line by less than
-// CapBand stays uncapped: noise would cap and uncap it in turn. Whether a pod is capped is judged by its published
-// limit, so after a small rise of the price a pod that is not throttled at its limit may become uncapped. A pod
-// without a published decision counts as capped.
+// bound is what bounds the pod's limit at a price. An uncapped pod whose demand exceeds its budget
+// line by less than CapBand stays uncapped: noise would cap and uncap it in turn. Whether a pod is
+// capped is judged by its published limit, so after a small rise of the price a pod that is not
+// throttled at its limit may become uncapped. A pod without a published decision counts as capped.
 func (b *bidder) bound(cfg Config, p market.Price) market.Bound {
 	line := (1 + cfg.CapBand) * max(b.bid.Limit(p), b.minLimit).Cores()
 	if b.bid.Demand.Cores() <= line && b.published.Cores() > line {
@@ -50,8 +52,8 @@ func (b *bidder) bound(cfg Config, p market.Price) market.Bound {
 	return bound
 }
 
-// estimate folds the tick into the estimates of the containers that still exist. perBudget is the share in cores of a
-// unit of budget, and 0 while CPU of the node is idle.
+// estimate folds the tick into the estimates of the containers that still exist. perBudget is the
+// share in cores of a unit of budget, and 0 while CPU of the node is idle.
 func estimate(
 	cfg demand.Config, before map[string]demand.Estimate, pods []PodInput, rates []sense.PodRates, perBudget float64,
 ) map[string]demand.Estimate {
@@ -71,8 +73,8 @@ func estimate(
 	return after
 }
 
-// withPodQuota counts throttling by the pod's own quota as throttling of its limited containers: the kernel counts it
-// only at the cgroup with the quota.
+// withPodQuota counts throttling by the pod's own quota as throttling of its limited containers:
+// the kernel counts it only at the cgroup with the quota.
 func withPodQuota(r, own sense.Rate, c demand.Container) sense.Rate {
 	if c.Limited() && own.Validity == sense.Valid {
 		r.ThrottleRatio = max(r.ThrottleRatio, own.ThrottleRatio)
@@ -82,8 +84,8 @@ func withPodQuota(r, own sense.Rate, c demand.Container) sense.Rate {
 
 // bidders is the order book. A managed pod without valid rates counts as unmanaged.
 //
-// warm says that the node has WarmUpSamples. Before, nothing is decided. After, a new pod may be raised, as the
-// demand of the other pods is known without it.
+// warm says that the node has WarmUpSamples. Before, nothing is decided. After, a new pod may be
+// raised, as the demand of the other pods is known without it.
 func bidders(
 	cfg demand.Config, pods []PodInput, rates []sense.PodRates, estimates map[string]demand.Estimate, warm bool,
 ) ([]bidder, Skipped) {
@@ -114,8 +116,8 @@ func bidders(
 	return book, skipped
 }
 
-// podBidders are the two parts of a pod: in with its limited containers where it is managed, and out with its other
-// containers. Its budget is divided between them as its requests are.
+// podBidders are the two parts of a pod: in with its limited containers where it is managed, and
+// out with its other containers. Its budget is divided between them as its requests are.
 func podBidders(
 	p PodInput, rates sense.PodRates, estimates map[string]demand.Estimate, managed, unenforced bool,
 ) (in, out bidder) {
@@ -160,16 +162,16 @@ func podBidders(
 	return in, out
 }
 
-// signalled is a demand of the bidder with its DemandSignal. It determines the price, and nothing else: the pod
-// itself is capped by its own demand. Otherwise a signal for more than the pod's share would cap the pod, and its
-// bursts, whose mean is below the share, would be throttled. A signal never lowers a demand: a saturating pod could
-// avoid the price with it.
+// signalled is a demand of the bidder with its DemandSignal. It determines the price, and nothing
+// else: the pod itself is capped by its own demand. Otherwise a signal for more than the pod's
+// share would cap the pod, and its bursts, whose mean is below the share, would be throttled. A
+// signal never lowers a demand: a saturating pod could avoid the price with it.
 func (b *bidder) signalled(demand cpu.Milli) cpu.Milli {
 	return demand * cpu.Milli(max(100, b.signalPercent)) / 100
 }
 
-// keptForSignals is the CPU that a price keeps free because of DemandSignals. It counts as used: the market left it
-// free on purpose.
+// keptForSignals is the CPU that a price keeps free because of DemandSignals. It counts as used:
+// the market left it free on purpose.
 func keptForSignals(book []bidder, p market.Price) (sum cpu.Milli) {
 	for i := range book {
 		b := &book[i]
@@ -183,8 +185,9 @@ func (b *bidder) kept(p market.Price, has cpu.Milli) cpu.Milli {
 	return max(0, min(b.signalled(b.bid.Demand), b.bid.Limit(p))-has)
 }
 
-// withKernelMinimums are the pods with floors that are at least the lowest quotas that the kernel accepts for their
-// containers. Almost always these are below the floors, and the pods are returned as they are.
+// withKernelMinimums are the pods with floors that are at least the lowest quotas that the kernel
+// accepts for their containers. Almost always these are below the floors, and the pods are returned
+// as they are.
 func withKernelMinimums(pods []PodInput, rates []sense.PodRates) []PodInput {
 	shared := true
 	for i, p := range pods {
@@ -229,8 +232,8 @@ const (
 	unenforced // the kernel enforces no limit
 )
 
-// readinessOf is the readiness of a managed pod: ready if every running limited container has valid rates and a
-// quota, and there is at least one. The quota may be that of the whole pod.
+// readinessOf is the readiness of a managed pod: ready if every running limited container has valid
+// rates and a quota, and there is at least one. The quota may be that of the whole pod.
 func readinessOf(
 	cfg demand.Config, p demand.Pod, r sense.PodRates, estimates map[string]demand.Estimate,
 ) readiness {

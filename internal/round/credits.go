@@ -9,8 +9,8 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// saveCredits returns what each pod has saved after a tick, by UID. perBudget is the share in cores of a
-// unit of budget. The savings of a pod without valid rates stay.
+// saveCredits returns what each pod has saved after a tick, by UID. perBudget is the share in cores
+// of a unit of budget. The savings of a pod without valid rates stay.
 func saveCredits(
 	cfg credits.Config, before map[string]time.Duration, pods []PodInput, rates sense.Rates, perBudget float64,
 ) map[string]time.Duration {

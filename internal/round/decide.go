@@ -34,8 +34,8 @@ func decideOne(cfg Config, s State, pod PodInput, rates sense.PodRates, b bidder
 	}
 	for j, c := range pod.Containers {
 		if c.Limited() {
-			d.Pressure = higher(d.Pressure, s.estimates[c.ID].Pressure)
-			d.Stalls = higherStalls(d.Stalls, rates.Containers[j].Stalls)
+			d.Pressure = d.Pressure.Higher(s.estimates[c.ID].Pressure)
+			d.Stalls = d.Stalls.Higher(rates.Containers[j].Stalls)
 		}
 	}
 	d.Limit, d.Containers = limits(cfg, s, pod, b, d)
@@ -57,7 +57,7 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 	switch {
 	case keep:
 	case d.Bound == market.ByNothing && target > current:
-		divided = split.Divide(s.solver, target, split.Raise(s.parts(p.Pod, p.Published.Limits), s.leftTo(cfg, &b)))
+		divided = split.Divide(s.solver, target, split.Raise(s.parts(p.Pod, p.Published.Limits), s.mostRaised(cfg, &b)))
 	default:
 		divided = split.Divide(s.solver, target, parts)
 	}
@@ -70,9 +70,10 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 
 // target is the limit that the market leaves a pod.
 //
-// An uncapped pod is never lowered. The price counts on its demand, which is a mean; its bursts beyond that come at
-// other times than those of its neighbours, and a burst that lasts becomes demand. It is raised only when it needs
-// more: each increase costs a resize, which would delay others. Its published limit stands, applied or not.
+// An uncapped pod is never lowered. The price counts on its demand, which is a mean; its bursts
+// beyond that come at other times than those of its neighbours, and a burst that lasts becomes
+// demand. It is raised only when it needs more: each increase costs a resize, which would delay
+// others. Its published limit stands, applied or not.
 func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cpu.Milli {
 	current, target := b.limit, max(b.bid.Limit(s.price.inForce), b.minLimit)
 	switch {
@@ -91,10 +92,10 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 	return target
 }
 
-// needsMore says whether an uncapped pod is throttled, was so while it is busy, or may soon be: a burst takes it from
-// a quarter of its limit to its limit within the second in which it is noticed. Where CPU, or a quota that the pod
-// shares, is short, it has to use half of its limit. Demand beyond usage that is not throttled waits for a CPU, and
-// no limit helps it.
+// needsMore says whether an uncapped pod is throttled, was so while it is busy, or may soon be: a
+// burst takes it from a quarter of its limit to its limit within the second in which it is noticed.
+// Where CPU, or a quota that the pod shares, is short, it has to use half of its limit. Demand
+// beyond usage that is not throttled waits for a CPU, and no limit helps it.
 func (b *bidder) needsMore(short bool) bool {
 	part := b.limit / 4
 	if short {
@@ -112,22 +113,8 @@ func (b *bidder) isThrottled() bool {
 // needThrottleRatio is the smoothed throttle ratio from which an uncapped pod needs more CPU.
 const needThrottleRatio = 0.01
 
-// higherStalls is the higher of each ratio, as far as they are known.
-func higherStalls(a, b *sense.Stalls) *sense.Stalls {
-	switch {
-	case a == nil:
-		return b
-	case b == nil:
-		return a
-	}
-	return &sense.Stalls{Memory: higher(a.Memory, b.Memory), IO: higher(a.IO, b.IO)}
-}
-
-func higher(a, b sense.Ratio) sense.Ratio {
-	return sense.Ratio{Known: a.Known || b.Known, Value: max(a.Value, b.Value)}
-}
-
-// parts are the limited containers of a pod, with higher limits that are published: a raise lowers none of them.
+// parts are the limited containers of a pod, with higher limits that are published: a raise lowers
+// none of them.
 func (s State) parts(p demand.Pod, published map[string]cpu.Milli) []split.Part {
 	parts := make([]split.Part, 0, len(p.Containers))
 	for _, c := range p.Containers {

@@ -13,33 +13,35 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// A look reads the counters of a few pods between two rounds, and raises limits. A round sees within a second or two
-// that a pod needs more; a look sees it within LookInterval.
+// A look reads the counters of a few pods between two rounds, and raises limits. A round sees
+// within a second or two that a pod needs more; a look sees it within LookInterval.
 //
-// It raises an uncapped pod that is throttled, to the limit that the next round would give it or, under a price that
-// caps a pod, to what the others leave: a look is too brief to tell a burst from a pod that saturates. And it lowers the
-// price where a capped pod has stopped: its own usage shows that at once, while idle CPU alone may be a lull of pods
-// that get what they demand. The pod that has stopped keeps its limit.
+// It raises an uncapped pod that is throttled, to the limit that the next round would give it or,
+// under a price that caps a pod, to what the others leave: a look is too brief to tell a burst from
+// a pod that saturates. And it lowers the price where a capped pod has stopped: its own usage shows
+// that at once, while idle CPU alone may be a lull of pods that get what they demand. The pod that
+// has stopped keeps its limit.
 
 const (
 	// maxWatched is how many containers a look reads.
 	maxWatched = 32
-	// maxWatchedCapped is how many of them are those of capped pods, while uncapped ones need the others.
+	// maxWatchedCapped is how many of them are those of capped pods, while uncapped ones need the
+	// others.
 	maxWatchedCapped = 24
-	// nearLimit is the share of its limit from which an uncapped pod is watched. A burst takes a pod from there to
-	// its limit before the next round.
+	// nearLimit is the share of its limit from which an uncapped pod is watched. A burst takes a pod
+	// from there to its limit before the next round.
 	nearLimit = 0.125
-	// leastLook and longestLook bound the time from one look to the next: the counters of throttling advance with
-	// each CFS period, and what happened long ago tells nothing about now.
+	// leastLook and longestLook bound the time from one look to the next: the counters of throttling
+	// advance with each CFS period, and what happened long ago tells nothing about now.
 	leastLook, longestLook = 100 * time.Millisecond, time.Second
-	// stoppedShare is the share of its demand, and of its limit, below which a capped pod has stopped. The period in
-	// which it stops counts as throttled, so throttling does not show it.
+	// stoppedShare is the share of its demand, and of its limit, below which a capped pod has stopped.
+	// The period in which it stops counts as throttled, so throttling does not show it.
 	stoppedShare = 0.5
-	// saturatedLooks is how many looks in a row have to see a pod saturate before it can be seen to stop. The usage
-	// of one that waits for requests falls by half every few looks.
+	// saturatedLooks is how many looks in a row have to see a pod saturate before it can be seen to
+	// stop. The usage of one that waits for requests falls by half every few looks.
 	saturatedLooks = 3
-	// fullIdle is the share of the CPUs below which idle CPU makes a full node: its clock ticks every 10 ms. There a
-	// pod saturates that no quota throttles yet, as before its first decrease.
+	// fullIdle is the share of the CPUs below which idle CPU makes a full node: its clock ticks every
+	// 10 ms. There a pod saturates that no quota throttles yet, as before its first decrease.
 	fullIdle = 0.05
 )
 
@@ -53,9 +55,9 @@ type lookState struct {
 	watched []int         // indices into the book
 	sample  kernel.Sample // of the look before, or of the round
 
-	eager     eagerness
-	idle      idleCPU                    // of the last tick or look
-	estimates map[string]demand.Estimate // with those of newcomers; nil: there are none
+	newPods   newPodRule
+	idle      sense.Idle                 // of the last tick or look
+	estimates map[string]demand.Estimate // with those of new pods; nil: there are none
 	decided   map[string]bool            // pods that the round or a look since has raised, by UID
 	busy      map[string]busy            // watched pods, by UID
 }
@@ -66,8 +68,8 @@ type busy struct {
 	stopped       bool // since then it uses little
 }
 
-// next takes in a look, whether the pod was throttled, the node full, and its usage little. A pod may stop within the
-// time of a look that sees it throttled yet.
+// next takes in a look, whether the pod was throttled, the node full, and its usage little. A pod
+// may stop within the time of a look that sees it throttled yet.
 func (b busy) next(throttled, full, little bool) busy {
 	n := busy{before: b.looks, stopped: little && (b.stopped || max(b.looks, b.before) >= saturatedLooks)}
 	if (throttled || full && !little) && !n.stopped {
@@ -76,12 +78,13 @@ func (b busy) next(throttled, full, little bool) busy {
 	return n
 }
 
-// newLookState chooses the pods that looks read after a round. l has the pods, rates, node and book of it.
+// newLookState chooses the pods that looks read after a round. l has the pods, rates, node and book
+// of it.
 func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookState) lookState {
 	book := l.book
 	l.cores, l.sample = in.Node.Capacity, in.Sample
 	l.decided = map[string]bool{}
-	for _, d := range decisions { // a decrease that the round publishes is less than what a look compares with
+	for _, d := range decisions { // a look may raise what the round lowers
 		l.decided[d.UID] = d.Publish && d.Limit > limitOf(in.Pods[d.Pod])
 	}
 	if cfg.LookInterval == 0 || s.samples < cfg.Demand.WarmUpSamples {
@@ -119,7 +122,7 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 		l.sample.Pods[i] = in.Sample.Pods[book[j].pod]
 		uid := in.Pods[book[j].pod].UID
 		was := s.look.busy[uid]
-		if b := &book[j]; b.latestThrottleRatio >= nearlyAlways && b.saturates() { // a whole tick tells as much as looks
+		if b := &book[j]; b.latestThrottleRatio >= nearlyAlways && b.saturates() { // a tick is as good as looks
 			was.looks, was.stopped = max(was.looks, saturatedLooks), false
 		}
 		l.busy[uid] = was
@@ -127,7 +130,8 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 	return l
 }
 
-// couldNeedMore says whether an uncapped pod may be throttled before the next round, and could be raised.
+// couldNeedMore says whether an uncapped pod may be throttled before the next round, and could be
+// raised.
 func (s *State) couldNeedMore(cfg Config, b *bidder, p PodInput) bool {
 	look := *b
 	look.brief = true
@@ -166,8 +170,8 @@ type observed struct {
 	stopped   bool
 }
 
-// Look is a look at the pods of Output.Watch, in this order. It consumes the state: use the returned one. Every
-// decision is an increase to publish; no limit is lowered.
+// Look is a look at the pods of Output.Watch, in this order. It consumes the state: use the
+// returned one. Every decision is an increase to publish; no limit is lowered.
 func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 	s.look.node.Released = false
 	before := s.look.sample
@@ -176,10 +180,10 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 		return s, Output{Node: s.look.node}
 	}
 	s.look.sample = sample
-	s.look.idle = idleBetween(before.Node, sample.Node, longestLook, s.look.cores)
+	s.look.idle = sense.IdleBetween(before.Node, sample.Node, longestLook, s.look.cores)
 	seen := s.look.observe(cfg, s.price.inForce, sample, sense.Compare(before, sample, longestLook).Pods)
-	if s.look.idle.known {
-		s = s.release(cfg, seen, s.look.idle.cpu, sample)
+	if s.look.idle.Known {
+		s = s.release(cfg, seen, s.look.idle.CPU, sample)
 	}
 	var decisions []Decision
 	for _, o := range seen {
@@ -200,7 +204,7 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 func (l *lookState) observe(cfg Config, price market.Price, sample kernel.Sample, rates []sense.PodRates) []observed {
 	seen := make([]observed, 0, len(l.watched))
 	after := make(map[string]busy, len(l.watched))
-	full := l.idle.known && l.idle.cpu.Cores() < fullIdle*l.cores.Cores()
+	full := l.idle.Known && l.idle.CPU.Cores() < fullIdle*l.cores.Cores()
 	for i, j := range l.watched {
 		b, o, valid := &l.book[j], observed{index: j}, i < len(rates)
 		for k, c := range l.pods[b.pod].Containers {
@@ -233,12 +237,12 @@ func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	b := s.look.book[o.index]
 	pod := s.look.pods[b.pod]
 	if o.throttled == 0 || o.stopped || s.look.decided[pod.UID] || s.releases.stopped[pod.UID] > 0 ||
-		s.look.eager == whileIdle && !s.mayRaise(cfg) {
+		s.look.newPods == raiseWhileIdle && !s.mayRaise(cfg) {
 		return d, false // one that stopped a moment ago and goes on may get nothing by it
 	}
 	b.throttleRatio, b.usage, b.brief = max(b.throttleRatio, needThrottleRatio), o.usage, true
-	b.latestThrottleRatio = max(b.latestThrottleRatio, o.throttled) // the controller raises throttled pods first
-	d = decideOne(cfg, s.withNewcomers(), pod, s.look.rates[b.pod], b)
+	b.latestThrottleRatio = max(b.latestThrottleRatio, o.throttled) // the controller goes by it
+	d = decideOne(cfg, s.withNewPods(), pod, s.look.rates[b.pod], b)
 	if d.Limit <= b.limit || !differs(d.Limit, max(b.limit, b.published), cfg.PublishBand) {
 		return d, false
 	}

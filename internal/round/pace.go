@@ -31,8 +31,8 @@ func (s *State) notePaces(cfg pacing.Config, pods []PodInput, rates sense.Rates,
 	s.paces = after
 }
 
-// busyThrottleRatio and busyPressure are the shares of periods, and of time, from which a container at
-// its quota, or on a full node, wants more CPU.
+// busyThrottleRatio and busyPressure are the shares of periods, and of time, from which a container
+// at its quota, or on a full node, wants more CPU.
 const busyThrottleRatio, busyPressure = 0.5, 0.9
 
 // wantsMore says whether a limited container of the pod wanted more CPU in the last tick.

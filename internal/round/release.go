@@ -13,42 +13,43 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// release lowers the price where capped pods have stopped and left CPU idle beside a throttled pod. idle is the idle
-// CPU of the node. Until a release has proved right the next one waits.
+// release lowers the price where capped pods have stopped and freed CPU beside a throttled pod.
+// idle is the idle CPU of the node. Until a release has proved right the next one waits.
 func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kernel.Sample) State {
 	l := &s.look
 	if s.price.inForce == 0 || sample.Node.At.Before(s.releases.until) || len(s.releases.stopped) > 0 {
 		return s
 	}
-	var left cpu.Milli // by pods that have stopped
+	var freed cpu.Milli // by pods that have stopped
 	waiting := false
 	for _, o := range seen {
 		switch {
 		case o.stopped:
-			left += l.book[o.index].limit - o.usage
+			freed += l.book[o.index].limit - o.usage
 		case o.throttled > 0:
 			waiting = true
 		}
 	}
 	free := s.freeOf(idle)
-	if !waiting || free.Cores() < cfg.ReleaseIdle*l.node.Supply.Cores() || 2*left < free {
+	if !waiting || free.Cores() < cfg.ReleaseIdle*l.node.Supply.Cores() || 2*freed < free {
 		return s
 	}
 	book, node := slices.Clone(l.book), l.node
 	node.Demand, node.SignalDemand, node.Bidders, node.Unmanaged = 0, 0, 0, 0
 	for i := range book {
-		book[i].most = 0 // what a capped pod has left is no lull
+		book[i].most = 0 // CPU that a capped pod has freed is no lull
 	}
 	for _, o := range seen {
 		if b := &book[o.index]; o.stopped {
 			b.bid.Demand, b.latestDemand, b.usage = min(b.bid.Demand, o.usage), o.usage, o.usage
 		}
 	}
-	price, lowered := s.price.releasedBy(clearing{cfg: cfg, solver: s.solver, book: book, node: &node, now: sample.Node.At})
+	at := sample.Node.At
+	price, lowered := s.price.releasedBy(clearing{cfg: cfg, solver: s.solver, book: book, node: &node, now: at})
 	if !lowered {
 		return s
 	}
-	r := releases{at: sample.Node.At, price: s.price, stopped: map[string]cpu.Milli{}, demand: map[string]demand.Estimate{}}
+	r := releases{at: at, price: s.price, stopped: map[string]cpu.Milli{}, demand: map[string]demand.Estimate{}}
 	r.wait, r.until, r.wrong = s.releases.wait, s.releases.until, s.releases.wrong
 	for _, o := range seen {
 		if b := &l.book[o.index]; o.stopped {
@@ -63,22 +64,23 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 	s.releases = r
 	s = s.forgetStopped(seen, sample)
 	s.price, l.book, l.node = price, book, node
-	s.leave(book, node, s.room.perBudget)
+	s.setLeftByOthers(book, node, s.room.perBudget)
 	return s
 }
 
-// releasedBy is the price at which the market clears again; not lowered unless it is clearly below the one in force.
+// releasedBy is the price at which the market clears again; not lowered unless it is clearly below
+// the one in force.
 func (p price) releasedBy(c clearing) (after price, lowered bool) {
 	problem := c.problem(false)
-	to, left := c.clear(problem, false), amplyFit
+	to, remaining := c.clear(problem, false), amplyFit
 	if to > 0 {
-		to, left = min(to*market.Price(math.Exp(p.trim)), sharePrice(c.solver, problem)), scarce
+		to, remaining = min(to*market.Price(math.Exp(p.trim)), sharePrice(c.solver, problem)), scarce
 	}
 	if to >= p.inForce || !differs(to, p.inForce, c.cfg.PriceBand) {
 		return p, false
 	}
 	after = p
-	after.inForce, after.slack, after.binds = to, left, after.binds && to > 0
+	after.inForce, after.slack, after.binds = to, remaining, after.binds && to > 0
 	after.lowerFor, after.lowerMax, after.idleFor, after.overSupplyFor = 0, 0, 0, 0
 	if to == 0 {
 		after.trim = 0
@@ -87,8 +89,8 @@ func (p price) releasedBy(c clearing) (after price, lowered bool) {
 	return after, true
 }
 
-// forgetStopped lowers the estimates of the pods that have stopped to what they use. The next round compares with
-// this look, so that what they used before it does not count again.
+// forgetStopped lowers the estimates of the pods that have stopped to what they use. The next round
+// compares with this look, so that what they used before it does not count again.
 func (s State) forgetStopped(seen []observed, sample kernel.Sample) State {
 	s.estimates = maps.Clone(s.estimates)
 	s.last.Pods = slices.Clone(s.last.Pods)
@@ -101,7 +103,8 @@ func (s State) forgetStopped(seen []observed, sample kernel.Sample) State {
 	return s
 }
 
-// forget lowers the estimates of a pod to a share, and sets the counters that the next round compares with.
+// forget lowers the estimates of a pod to a share, and sets the counters that the next round
+// compares with.
 func (s *State) forget(pod int, share float64, sample kernel.Sample) {
 	for _, c := range s.look.pods[pod].Containers {
 		if est, ok := s.estimates[c.ID]; ok && c.Limited() {
@@ -144,25 +147,26 @@ type releases struct {
 	at      time.Time                  // of the last
 	price   price                      // that it lowered
 	demand  map[string]demand.Estimate // of the containers of these pods before it
-	stopped map[string]cpu.Milli       // pods that it took to have stopped, by UID, with what they could use; empty: judged
+	stopped map[string]cpu.Milli       // by UID: what pods could use that it took to have stopped; empty: judged
 	wait    time.Duration
 	until   time.Time // no release before
 	wrong   time.Time // when the last one proved wrong, or its wait was last halved
 }
 
 const (
-	// wrongWithin is the time after a release within which it proves wrong if a pod goes on that had stopped. After a
-	// longer stop rounds alone would have released the price, too.
+	// wrongWithin is the time after a release within which it proves wrong if a pod goes on that had
+	// stopped. After a longer stop rounds alone would have released the price, too.
 	wrongWithin = 2500 * time.Millisecond
-	// leastReleaseWait and longestReleaseWait bound the wait after a wrong release. It doubles with each, so that
-	// pods that stop and go on get at most 16 of them an hour.
+	// leastReleaseWait and longestReleaseWait bound the wait after a wrong release. It doubles with
+	// each, so that pods that stop and go on get at most 16 of them an hour.
 	leastReleaseWait, longestReleaseWait = 10 * time.Second, 5 * time.Minute
 	// releaseCalm is the time without a wrong release after which the wait halves.
 	releaseCalm = 10 * time.Minute
 )
 
-// judgeRelease undoes the last release where a round finds that it was wrong: a price that rose again by itself could
-// stay lower by the price band, and a pod whose demand has been forgotten would be uncapped.
+// judgeRelease undoes the last release where a round finds that it was wrong: a price that rose
+// again by itself could stay lower by the price band, and a pod whose demand has been forgotten
+// would be uncapped.
 func (s State) judgeRelease(pods []PodInput, rates []sense.PodRates, now time.Time) State {
 	r := &s.releases
 	switch {
@@ -202,7 +206,8 @@ func (r *releases) isWrong(pods []PodInput, rates []sense.PodRates, now time.Tim
 	return false
 }
 
-// wentOn is when a pod went on that had stopped: by its usage in the last tick, of which it took a part.
+// wentOn is when a pod went on that had stopped: by its usage in the last tick, of which it took a
+// part.
 func wentOn(p PodInput, rates sense.PodRates, before cpu.Milli, now time.Time) (at time.Time, on bool) {
 	var usage cpu.Milli
 	var elapsed time.Duration

@@ -8,63 +8,71 @@ import (
 	"github.com/mbcas/mbcas/internal/split"
 )
 
-// uncappedLimit is what an uncapped pod is raised to: what the other pods leave, and at least its share. A pod that
-// begins to take all it can get would else take it from them, until its demand is known. Under a price that caps a pod
-// the share of an uncapped one is known to suffice for its demand; bursts may exceed it, unless the pod seems to saturate.
+// uncappedLimit is what an uncapped pod is raised to: what the other pods leave, and at least its
+// share. A pod that begins to take all it can get would else take it from them, until its demand is
+// known. Under a price that caps a pod the share of an uncapped one is known to suffice for its
+// demand; bursts may exceed it, unless the pod seems to saturate.
 func (s *State) uncappedLimit(cfg Config, b *bidder, p demand.Pod) (sum cpu.Milli) {
-	for _, part := range split.Raise(s.parts(p, nil), s.leftTo(cfg, b)) {
+	for _, part := range split.Raise(s.parts(p, nil), s.mostRaised(cfg, b)) {
 		sum += part.Ceiling
 	}
 	return sum.Clamp(b.minLimit, b.bid.Ceiling)
 }
 
-// leftTo is what a raise may give each container of an uncapped pod, but for what the others of the pod demand. A pod
-// that uses up its limit under a price may have half as much again, as far as its budget buys it.
-func (s *State) leftTo(cfg Config, b *bidder) cpu.Milli {
+// mostRaised is the highest sum to which an uncapped pod may be raised, and each of its containers
+// but for what the others of the pod demand. A pod that uses up its limit under a price may have
+// half as much again, as far as its budget buys it.
+func (s *State) mostRaised(cfg Config, b *bidder) cpu.Milli {
 	switch {
 	case !cfg.BoundRaises, s.price.binds && !b.brief && !b.saturates():
 		return math.MaxInt32
 	case s.price.binds && !b.brief && b.usesUp():
-		return max(b.left, min(b.usage+b.usage/2, b.bid.Limit(s.price.inForce)))
+		return max(b.leftByOthers, min(b.usage+b.usage/2, b.bid.Limit(s.price.inForce)))
 	}
-	return b.left
+	return b.leftByOthers
 }
 
-// room is what the bidders leave of the supply; it may be below 0.
+// room is the supply as the bidders share it.
 type room struct {
-	left      cpu.Milli
-	perBudget float64 // the share in cores of a unit of budget
+	unclaimed cpu.Milli // what all bidders leave of the supply; it may be below 0
+	perBudget float64   // the share in cores of a unit of budget
 }
 
-// leave sets what the others leave each bidder. Where some have just stopped, their usage shows it at once, their
-// demand a round later. Pods that saturate wait for that, since it may be a lull.
-func (s *State) leave(book []bidder, node NodeDecision, perBudget float64) {
-	s.room = room{left: node.Supply, perBudget: perBudget}
+// setLeftByOthers sets what the others leave each bidder. Where some have just stopped, their usage
+// shows it at once, their demand a round later. Pods that saturate wait for that, since it may be a
+// lull.
+func (s *State) setLeftByOthers(book []bidder, node NodeDecision, perBudget float64) {
+	s.room = room{unclaimed: node.Supply, perBudget: perBudget}
 	unused := node.Supply - node.Usage
 	for i := range book {
-		s.room.left -= book[i].counted()
+		s.room.unclaimed -= book[i].counted()
 		unused -= book[i].kept(0, book[i].bid.Demand)
 	}
 	for i := range book {
 		b := &book[i]
-		b.left = s.room.leaves(b, b.counted())
+		b.leftByOthers = s.room.leftByOthers(b, b.counted())
 		if node.Released && node.UsageKnown && !b.saturates() {
-			b.left = max(b.left, unused+b.kept(0, b.bid.Demand)+b.usage)
+			b.leftByOthers = max(b.leftByOthers, unused+b.kept(0, b.bid.Demand)+b.usage)
 		}
 	}
 }
 
-// counted is what a bidder takes of the room: what it can use of its demand, and what is kept free for its signal.
+// counted is what a bidder takes of the room: what it can use of its demand, and what is kept free
+// for its signal.
 func (b *bidder) counted() cpu.Milli {
 	return min(b.bid.Demand, b.bid.Ceiling) + b.kept(0, b.bid.Demand)
 }
 
 func (r room) share(b *bidder) cpu.Milli { return cpu.FromCores(r.perBudget * float64(b.bid.Budget)) }
 
-// leaves is what is left to a bidder of which so much is counted.
-func (r room) leaves(b *bidder, counted cpu.Milli) cpu.Milli { return max(r.left+counted, r.share(b)) }
+// leftByOthers is what the others leave a bidder of which so much is counted, and at least its
+// share.
+func (r room) leftByOthers(b *bidder, counted cpu.Milli) cpu.Milli {
+	return max(r.unclaimed+counted, r.share(b))
+}
 
-// worthwhile says whether a raise is more than what the demand of the others moves. A throttled pod gets less, too.
+// worthwhile says whether a raise is more than what the demand of the others moves. A throttled pod
+// gets less, too.
 func (b *bidder) worthwhile(to cpu.Milli) bool {
 	if b.published > b.limit {
 		return to > b.published+b.published/4
@@ -72,8 +80,9 @@ func (b *bidder) worthwhile(to cpu.Milli) bool {
 	return b.isThrottled() || to == b.bid.Ceiling || to > b.limit+b.limit/4
 }
 
-// saturates says whether a pod takes all it can get, as far as that is known: it uses up its limit, throttled nearly
-// always in the last tick or most of the time before, or it pauses and did so until a moment ago.
+// saturates says whether a pod takes all it can get, as far as that is known: it uses up its limit,
+// throttled nearly always in the last tick or most of the time before, or it pauses and did so
+// until a moment ago.
 func (b *bidder) saturates() bool {
 	throttled := b.throttleRatio >= mostly
 	pauses := throttled && b.bid.Demand.Cores() >= max(nearlyUsedUp*b.limit.Cores(), 2*b.usage.Cores())
@@ -82,6 +91,6 @@ func (b *bidder) saturates() bool {
 
 func (b *bidder) usesUp() bool { return b.usage.Cores() >= nearlyUsedUp*b.limit.Cores() }
 
-// mostly is a smoothed throttle ratio, nearlyAlways that of a tick, and nearlyUsedUp a demand as a share of the
-// limit.
+// mostly is a smoothed throttle ratio, nearlyAlways that of a tick, and nearlyUsedUp a demand as a
+// share of the limit.
 const mostly, nearlyAlways, nearlyUsedUp = 0.5, 0.9, 0.75

@@ -77,11 +77,11 @@ func TestLimitsNotInForceStay(t *testing.T) {
 func TestSaturatingPodsRiseByHalf(t *testing.T) {
 	for budget, want := range map[market.Budget]cpu.Milli{1000: 1500, 240: 1200, 100: 900} {
 		b := bidder{
-			limit: 1000, usage: 1000, throttleRatio: 1, latestThrottleRatio: 1, left: 900,
+			limit: 1000, usage: 1000, throttleRatio: 1, latestThrottleRatio: 1, leftByOthers: 900,
 			bid: market.Bid{Budget: budget, Demand: 2000, Floor: 100, Ceiling: 4000},
 		}
 		s := State{price: price{inForce: 0.2, binds: true}}
-		if got := s.leftTo(DefaultConfig(), &b); got != want {
+		if got := s.mostRaised(DefaultConfig(), &b); got != want {
 			t.Errorf("budget %d: %v, want %v", budget, got, want)
 		}
 	}
@@ -107,9 +107,9 @@ func TestSaturatingPodsGetNoMoreThanIsLeft(t *testing.T) {
 			bidder{limit: 1000, usage: 500, latestThrottleRatio: 0.5, brief: true, bid: demands(300)}, true},
 	} {
 		for _, binds := range []bool{true, false} {
-			c.b.left = 1500
+			c.b.leftByOthers = 1500
 			s := State{price: price{inForce: 0.5, binds: binds}}
-			if got := s.leftTo(DefaultConfig(), &c.b) == 1500; got != (c.bounded || !binds) {
+			if got := s.mostRaised(DefaultConfig(), &c.b) == 1500; got != (c.bounded || !binds) {
 				t.Errorf("%s, price binds %v: bounded %v", name, binds, got)
 			}
 		}

@@ -15,8 +15,8 @@ import (
 type Node struct {
 	Capacity    cpu.Milli
 	Allocatable cpu.Milli
-	// Pressures counts the node conditions MemoryPressure, DiskPressure and PIDPressure that are true. Each takes a
-	// tenth off the supply.
+	// Pressures counts the node conditions MemoryPressure, DiskPressure and PIDPressure that are true.
+	// Each takes a tenth off the supply.
 	Pressures int
 }
 
@@ -37,8 +37,8 @@ type Published struct {
 	ThrottleRatio float64
 }
 
-// Input is everything that a round depends on. Pods and Sample.Pods are in the same order, and so are their
-// containers.
+// Input is everything that a round depends on. Pods and Sample.Pods are in the same order, and so
+// are their containers.
 type Input struct {
 	Now    time.Time
 	Node   Node
@@ -71,8 +71,8 @@ type Output struct {
 	Node      NodeDecision
 	Decisions []Decision // one for each managed pod that is not skipped, in the order of the input
 	Skipped   Skipped
-	// Watch are the pods that looks read until the next round, as indices into Input.Pods; empty: no limit could be
-	// raised before it.
+	// Watch are the pods that looks read until the next round, as indices into Input.Pods; empty: no
+	// limit could be raised before it.
 	Watch []int
 }
 
@@ -80,8 +80,8 @@ type Output struct {
 type Skipped struct {
 	WarmingUp int // too few samples of the pod, or of the node
 	Stale     int // the counters could not be read, were reset, or are too far apart
-	// Unenforced pods have a limit without a quota: the kubelet sets no quotas, so a resize would have no effect.
-	// They count as unmanaged.
+	// Unenforced pods have a limit without a quota: the kubelet sets no quotas, so a resize would have
+	// no effect. They count as unmanaged.
 	Unenforced int
 }
 
@@ -108,8 +108,8 @@ type Decision struct {
 	Pod        int       // its index into Input.Pods
 	Limit      cpu.Milli // of the pod: the sum of those of its containers
 	Containers []ContainerLimit
-	// Demand, Usage, ThrottleRatio and Pressure are those of the pod's limited containers. Its other containers count
-	// as unmanaged.
+	// Demand, Usage, ThrottleRatio and Pressure are those of the pod's limited containers. Its other
+	// containers count as unmanaged.
 	Demand, Usage cpu.Milli
 	ThrottleRatio float64
 	Pressure      sense.Ratio
@@ -169,7 +169,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		cfg: cfg, solver: s.solver, book: book, node: &out.Node, now: in.Now, elapsed: rates.Node.Elapsed,
 		demandKnown: warm,
 	})
-	s.leave(book, out.Node, shares)
+	s.setLeftByOthers(book, out.Node, shares)
 	if out.Node.Released {
 		lowerEstimates(cfg, s.estimates, in.Pods, book)
 	}
@@ -177,8 +177,9 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	s.descents = noteDescents(cfg, s.descents, in, book)
 	s.paceIncreases(cfg, in, book, rates.Node.Elapsed)
 	out.Decisions = decide(cfg, in, rates.Pods, book, s) // decision
-	s.look = newLookState(cfg, s, in, out.Decisions, lookState{pods: in.Pods, rates: rates.Pods, node: out.Node, book: book})
-	s.addNewcomers(cfg, before, in.Sample, &out)
+	look := lookState{pods: in.Pods, rates: rates.Pods, node: out.Node, book: book}
+	s.look = newLookState(cfg, s, in, out.Decisions, look)
+	s.addNewPods(cfg, before, in.Sample, &out)
 	out.Watch = s.look.watchedPods()
 	return s, out
 }

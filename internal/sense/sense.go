@@ -11,6 +11,8 @@
 //     are.
 //   - PressureHasItsOwnTime: pressure that is read less often than usage is a share of the time between
 //     its own reads, and unknown in between.
+//   - ImpossibleIdleTimeIsUnknown: idle time that decreased, or that exceeds what the node has, is
+//     unknown.
 //   - MinLimitIsAccepted: the kernel accepts the quota of every limit from MinLimit on unchanged.
 package sense
 
@@ -63,6 +65,22 @@ type Stalls struct{ Memory, IO Ratio }
 type Ratio struct {
 	Known bool
 	Value float64
+}
+
+// Higher is the higher of two ratios, as far as they are known.
+func (r Ratio) Higher(other Ratio) Ratio {
+	return Ratio{Known: r.Known || other.Known, Value: max(r.Value, other.Value)}
+}
+
+// Higher are the higher of each ratio; nil where neither was read.
+func (s *Stalls) Higher(other *Stalls) *Stalls {
+	switch {
+	case s == nil:
+		return other
+	case other == nil:
+		return s
+	}
+	return &Stalls{Memory: s.Memory.Higher(other.Memory), IO: s.IO.Higher(other.IO)}
 }
 
 // Optional is the value, or nil where it is unknown.
@@ -250,4 +268,23 @@ func ratio(known bool, before, after, elapsed time.Duration) Ratio {
 		return Ratio{}
 	}
 	return Ratio{Known: true, Value: min(1, float64(after-before)/float64(elapsed))}
+}
+
+// Idle is the idle CPU of the node between two samples.
+type Idle struct {
+	Known bool
+	CPU   cpu.Milli
+}
+
+// IdleBetween is unknown where the samples are further apart than longest, or where more is idle
+// than the node has: old kernels count the idle time of a CPU when it wakes up.
+func IdleBetween(before, after kernel.NodeSample, longest time.Duration, cores cpu.Milli) Idle {
+	elapsed, idle := after.At.Sub(before.At), after.Idle.Time-before.Idle.Time
+	if before.At.IsZero() || elapsed <= 0 || elapsed > longest || !before.Idle.Known || !after.Idle.Known || idle < 0 {
+		return Idle{}
+	}
+	if free := cpu.FromUsage(idle, elapsed); free <= cores+cores/4 { // the clock ticks every 10 ms
+		return Idle{true, free}
+	}
+	return Idle{}
 }

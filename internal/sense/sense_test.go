@@ -147,6 +147,32 @@ func TestUnknownIsNotZero(t *testing.T) {
 	}
 }
 
+func TestImpossibleIdleTimeIsUnknown(t *testing.T) {
+	at := func(after, idle time.Duration) kernel.NodeSample {
+		return kernel.NodeSample{At: start.Add(after), Idle: kernel.KnownTotal(idle)}
+	}
+	unread := at(time.Second, time.Second)
+	unread.Idle.Known = false
+	for name, c := range map[string]struct {
+		before, after kernel.NodeSample
+		want          Idle
+	}{
+		"half of two cores":        {at(0, time.Second), at(time.Second, 2*time.Second), Idle{true, 1000}},
+		"none":                     {at(0, time.Second), at(time.Second, time.Second), Idle{true, 0}},
+		"a tick more than all":     {at(0, 0), at(200*time.Millisecond, 410*time.Millisecond), Idle{true, 2050}},
+		"far more than all":        {at(0, 0), at(time.Second, 3*time.Second), Idle{}},
+		"it decreased":             {at(0, 2*time.Second), at(time.Second, time.Second), Idle{}},
+		"the samples are far off":  {at(0, 0), at(4*time.Second, time.Second), Idle{}},
+		"no time passed":           {at(0, 0), at(0, 0), Idle{}},
+		"it was not read":          {at(0, 0), unread, Idle{}},
+		"there is no first sample": {kernel.NodeSample{Idle: kernel.KnownTotal(0)}, at(time.Second, time.Second), Idle{}},
+	} {
+		if got := IdleBetween(c.before, c.after, 3*time.Second, 2000); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
 func TestResetYieldsNoRate(t *testing.T) {
 	before := sample(0, "c", kernel.Stat{Usage: time.Second, Periods: 100, Throttled: 10})
 	for name, s := range map[string]kernel.Stat{

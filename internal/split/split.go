@@ -28,7 +28,7 @@ func Keep(parts []Part) []cpu.Milli {
 	return limits
 }
 
-// Divide is the limits of a total. They are whole quanta. What rounding leaves goes to the container with the highest
+// Divide is the limits of a total. They are whole quanta. What rounding takes off goes to the container with the highest
 // demand, then to the first with room below its ceiling. Without a solver it makes one.
 func Divide(solver *market.Solver, total cpu.Milli, parts []Part) []cpu.Milli {
 	problem := market.Problem{Supply: total, Bids: make([]market.Bid, len(parts))}
@@ -43,12 +43,12 @@ func Divide(solver *market.Solver, total cpu.Milli, parts []Part) []cpu.Milli {
 		solver = new(market.Solver)
 	}
 	price := solver.Clear(problem).Price
-	limits, left := make([]cpu.Milli, len(parts)), total
+	limits, rest := make([]cpu.Milli, len(parts)), total
 	for i, b := range problem.Bids {
 		limits[i] = max(b.Limit(price).RoundDown(cpu.Quantum), b.Floor)
-		left -= limits[i]
+		rest -= limits[i]
 	}
-	distribute(limits, parts, busiest, left)
+	distribute(limits, parts, busiest, rest)
 	for i, p := range parts {
 		if limits[i] < p.Settable && limits[i] != p.Limit { // a resize cannot set so low a limit
 			limits[i] = p.Limit
@@ -57,14 +57,14 @@ func Divide(solver *market.Solver, total cpu.Milli, parts []Part) []cpu.Milli {
 	return limits
 }
 
-// distribute adds what is left, in whole quanta, to the limit of the busiest container, then to the first ones below
-// their ceilings.
-func distribute(limits []cpu.Milli, parts []Part, busiest int, left cpu.Milli) {
+// distribute adds the rest of a total, in whole quanta, to the limit of the busiest container, then
+// to the first ones below their ceilings.
+func distribute(limits []cpu.Milli, parts []Part, busiest int, rest cpu.Milli) {
 	add := func(i int) {
 		room := (parts[i].Ceiling - limits[i]).RoundDown(cpu.Quantum)
-		more := max(0, min(left.RoundDown(cpu.Quantum), room))
+		more := max(0, min(rest.RoundDown(cpu.Quantum), room))
 		limits[i] += more
-		left -= more
+		rest -= more
 	}
 	if len(parts) > 0 {
 		add(busiest)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
@@ -13,42 +12,46 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// A newcomer is a managed pod that does not bid yet: its containers are new or, after a start of the agent, the whole
-// node is. What it demands is not known, so it counts nothing in the market, and nothing lowers it. It is raised as
-// soon as a counter shows that it is throttled: where CPU has no price or, until the node has WarmUpSamples, where
-// CPU is idle and the price from before the start leaves the pod uncapped.
+// A new pod is a managed pod that does not bid yet: its containers are new or, after a start of the
+// agent, the whole node is. What it demands is not known, so it counts nothing in the market, and
+// nothing lowers it. It is raised as soon as a counter shows that it is throttled: where CPU has no
+// price or, until the node has WarmUpSamples, where CPU is idle and the price from before the start
+// leaves the pod uncapped.
 
-// eagerness is whether newcomers are raised after a round, and what that takes.
-type eagerness uint8
+// newPodRule is which new pods are raised between this round and the next.
+type newPodRule uint8
 
 const (
-	patient   eagerness = iota // not at all: CPU has a price, or that of the time before is not known
-	atNoPrice                  // throttling: CPU has no price
-	whileIdle                  // throttling, while CPU is idle: the demands of the node are not known yet
+	// raiseNone: CPU has a price, or that of the time before is not known.
+	raiseNone newPodRule = iota
+	// raiseThrottled: CPU has no price.
+	raiseThrottled
+	// raiseWhileIdle, of the throttled ones: the demands of the node are not known yet.
+	raiseWhileIdle
 )
 
-func (s *State) eagerness(cfg Config) eagerness {
+func (s *State) newPodRule(cfg Config) newPodRule {
 	switch {
 	case s.samples < cfg.Demand.WarmUpSamples && s.priced:
-		return whileIdle
+		return raiseWhileIdle
 	case s.samples >= cfg.Demand.WarmUpSamples && s.price.inForce == 0:
-		return atNoPrice
+		return raiseThrottled
 	}
-	return patient
+	return raiseNone
 }
 
-// addNewcomers raises the newcomers of a round that are throttled, and has looks read the others.
-func (s *State) addNewcomers(cfg Config, before, now kernel.Sample, out *Output) {
+// addNewPods raises the new pods of a round that are throttled, and has looks read the others.
+func (s *State) addNewPods(cfg Config, before, now kernel.Sample, out *Output) {
 	l := &s.look
-	l.eager = s.eagerness(cfg)
-	if l.eager == patient || out.Skipped.WarmingUp == 0 {
+	l.newPods = s.newPodRule(cfg)
+	if l.newPods == raiseNone || out.Skipped.WarmingUp == 0 {
 		return
 	}
 	bids := make([]bool, len(l.pods))
 	for i := range l.book {
 		bids[l.book[i].pod] = bids[l.book[i].pod] || l.book[i].managed
 	}
-	l.idle = idleBetween(before.Node, now.Node, cfg.LongestGap, l.cores)
+	l.idle = sense.IdleBetween(before.Node, now.Node, cfg.LongestGap, l.cores)
 	raised := s.takeIn(cfg, before, now.Pods, func(i int) bool { return !bids[i] })
 	if len(raised) == 0 {
 		return
@@ -59,41 +62,43 @@ func (s *State) addNewcomers(cfg Config, before, now kernel.Sample, out *Output)
 }
 
 // TakesIn says whether Join would do anything.
-func (s *State) TakesIn() bool { return s.look.eager != patient }
+func (s *State) TakesIn() bool { return s.look.newPods != raiseNone }
 
-// Join takes in pods that were not in the last round, with a first sample of them, so that they need not wait for the
-// next round: those that are throttled are raised, and looks read the others from now on. They follow the pods of the
-// round in their order, in Decision.Pod and Output.Watch, too. It consumes the state: use the returned one. No
-// estimate and no price changes.
+// Join takes in pods that were not in the last round, with a first sample of them, so that they
+// need not wait for the next round: those that are throttled are raised, and looks read the others
+// from now on. They follow the pods of the round in their order, in Decision.Pod and Output.Watch,
+// too. It consumes the state: use the returned one. No estimate and no price changes.
 func Join(cfg Config, s State, pods []PodInput, sample kernel.Sample) (State, Output) {
 	l := &s.look
 	l.node.Released = false
-	if l.eager == patient {
+	if l.newPods == raiseNone {
 		return s, Output{Node: l.node, Watch: l.watchedPods()}
 	}
 	first := len(l.pods)
 	l.pods = append(slices.Clip(l.pods), pods...)
 	l.rates = append(slices.Clip(l.rates), sense.Compare(s.last, sample, cfg.LongestGap).Pods...)
-	earlier := make([]kernel.PodSample, first, first+len(pods)) // those of the round are not looked at again
+	earlier := make([]kernel.PodSample, first, first+len(pods)) // those of the round stay
 	raised := s.takeIn(cfg, s.last, append(earlier, sample.Pods...), func(i int) bool { return i >= first })
 	return s, Output{Node: l.node, Decisions: raised, Watch: l.watchedPods()}
 }
 
-// takeIn raises the newcomers among the pods that are throttled, and adds the others to those that looks read. before
-// is the sample of the last round, and now what is known of each pod.
-func (s *State) takeIn(cfg Config, before kernel.Sample, now []kernel.PodSample, joins func(int) bool) (raised []Decision) {
+// takeIn raises the new pods among the pods that are throttled, and adds the others to those that
+// looks read. before is the sample of the last round, and now what is known of each pod.
+func (s *State) takeIn(
+	cfg Config, before kernel.Sample, now []kernel.PodSample, joins func(int) bool,
+) (raised []Decision) {
 	l := &s.look
 	l.book, l.watched = slices.Clip(l.book), slices.Clip(l.watched)
 	if len(l.watched) == 0 {
 		l.sample.Pods = nil // those of the round
 	}
-	l.decided, l.estimates = maps.Clone(l.decided), maps.Clone(s.withNewcomers().estimates)
+	l.decided, l.estimates = maps.Clone(l.decided), maps.Clone(s.withNewPods().estimates)
 	var waiting []int // indices into the book
 	for i, p := range l.pods {
 		if !joins(i) {
 			continue
 		}
-		b, ok := s.newcomer(cfg, p, i, now[i])
+		b, ok := s.newPodBid(cfg, p, i, now[i])
 		if !ok {
 			continue
 		}
@@ -127,9 +132,9 @@ func (s *State) takeIn(cfg Config, before kernel.Sample, now []kernel.PodSample,
 	return raised
 }
 
-// newcomer is the bid of a newcomer; not ok where its limit cannot be raised, or the kernel does not enforce it. A
-// new container counts with its limit: that it needs more shows before how much.
-func (s *State) newcomer(cfg Config, p PodInput, index int, now kernel.PodSample) (b bidder, ok bool) {
+// newPodBid is the bid of a new pod; not ok where its limit cannot be raised, or the kernel does
+// not enforce it. A new container counts with its limit: that it needs more shows before how much.
+func (s *State) newPodBid(cfg Config, p PodInput, index int, now kernel.PodSample) (b bidder, ok bool) {
 	l := &s.look
 	rates := l.rates[index]
 	switch readinessOf(cfg.Demand, p.Pod, rates, s.estimates) {
@@ -142,7 +147,7 @@ func (s *State) newcomer(cfg Config, p PodInput, index int, now kernel.PodSample
 	}
 	price := s.price.inForce
 	was := p.Published
-	if l.eager == whileIdle && (was.At.IsZero() && price > 0 || !was.At.IsZero() && was.Bound != market.ByNothing) {
+	if l.newPods == raiseWhileIdle && (was.At.IsZero() && price > 0 || !was.At.IsZero() && was.Bound != market.ByNothing) {
 		return b, false
 	}
 	for _, c := range p.Containers {
@@ -151,11 +156,12 @@ func (s *State) newcomer(cfg Config, p PodInput, index int, now kernel.PodSample
 		}
 	}
 	b, _ = podBidders(p, rates, l.estimates, true, false)
-	b.pod, b.warmingUp, b.left = index, true, s.room.leaves(&b, s.countedOf(index))
+	b.pod, b.warmingUp = index, true
+	b.leftByOthers = s.room.leftByOthers(&b, s.countedOf(index))
 	return b, b.bound(cfg, price) == market.ByNothing
 }
 
-// countedOf is what a pod takes of the room that does not bid: a newcomer counts as unmanaged.
+// countedOf is what a pod takes of the room that does not bid: a new pod counts as unmanaged.
 func (s *State) countedOf(pod int) (sum cpu.Milli) {
 	for i := range s.look.book {
 		if b := &s.look.book[i]; b.pod == pod && !b.managed {
@@ -165,15 +171,16 @@ func (s *State) countedOf(pod int) (sum cpu.Milli) {
 	return sum
 }
 
-// withNewcomers is the state in which newcomers have estimates, for a decision about one.
-func (s State) withNewcomers() State {
+// withNewPods is the state in which new pods have estimates, for a decision about one.
+func (s State) withNewPods() State {
 	if s.look.estimates != nil {
 		s.estimates = s.look.estimates
 	}
 	return s
 }
 
-// enforced says whether each limited container that runs was read, and has a quota as far as that is known.
+// enforced says whether each limited container that runs was read, and has a quota as far as that
+// is known.
 func enforced(p demand.Pod, rates sense.PodRates, now kernel.PodSample) bool {
 	some := false
 	for j, c := range p.Containers {
@@ -192,9 +199,9 @@ func enforced(p demand.Pod, rates sense.PodRates, now kernel.PodSample) bool {
 	return some
 }
 
-// firstThrottling is the highest share of periods in which a limited container was throttled: since the sample before
-// or, of a container that this one did not know, since it started. The counters of one that may have started before
-// say nothing about now.
+// firstThrottling is the highest share of periods in which a limited container was throttled: since
+// the sample before or, of a container that this one did not know, since it started. The counters
+// of one that may have started before say nothing about now.
 func firstThrottling(p demand.Pod, rates sense.PodRates, now kernel.PodSample, before kernel.Sample) (ratio float64) {
 	was := lookedAt(before, now.Pod)
 	add := func(r sense.Rate, g kernel.Group, isNew bool) {
@@ -216,30 +223,11 @@ func firstThrottling(p demand.Pod, rates sense.PodRates, now kernel.PodSample, b
 	return ratio
 }
 
-// mayRaise says whether throttling suffices to raise a newcomer now.
+// mayRaise says whether throttling suffices to raise a new pod now.
 func (s *State) mayRaise(cfg Config) bool {
 	l := &s.look
-	return l.eager == atNoPrice || l.eager == whileIdle && l.idle.known &&
-		s.freeOf(l.idle.cpu).Cores() >= cfg.ReleaseIdle*l.node.Supply.Cores()
-}
-
-// idleCPU is the idle CPU of the node between two samples.
-type idleCPU struct {
-	known bool
-	cpu   cpu.Milli
-}
-
-// idleBetween is unknown where the samples are further apart than longest, or where more is idle than the node has:
-// old kernels count the idle time of a CPU when it wakes up.
-func idleBetween(before, after kernel.NodeSample, longest time.Duration, cores cpu.Milli) idleCPU {
-	elapsed, idle := after.At.Sub(before.At), after.Idle.Time-before.Idle.Time
-	if before.At.IsZero() || elapsed <= 0 || elapsed > longest || !before.Idle.Known || !after.Idle.Known || idle < 0 {
-		return idleCPU{}
-	}
-	if free := cpu.FromUsage(idle, elapsed); free <= cores+cores/4 { // the clock ticks every 10 ms
-		return idleCPU{true, free}
-	}
-	return idleCPU{}
+	return l.newPods == raiseThrottled || l.newPods == raiseWhileIdle && l.idle.Known &&
+		s.freeOf(l.idle.CPU).Cores() >= cfg.ReleaseIdle*l.node.Supply.Cores()
 }
 
 // freeOf is what the reserve, the usage outside of pods and DemandSignals leave of the idle CPU.
