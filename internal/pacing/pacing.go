@@ -14,6 +14,8 @@
 //     time, until two minutes after it last wanted more.
 //   - IncreasesAreBounded: in any time a pod that saturates is raised at most Burst times, and once more
 //     for each IncreaseInterval.
+//   - TokensArePublications: an increase takes its token once it is published. One that is decided and not
+//     published takes none, and stays the same however often it is decided again.
 //   - IncreasesWaitBoundedly: a pod without tokens that is left more than Band all the time is raised within
 //     IncreaseInterval, to the mean of what it is left.
 //   - OffIsOff: without an interval no token is spent.
@@ -65,6 +67,7 @@ type Pace struct {
 	busy, calm time.Duration // for which it has wanted more CPU, less what interrupted it; since it did
 	saturates  bool
 	spent      float64       // tokens that its bucket lacks
+	from, to   cpu.Milli     // the increase that is decided and not published yet; from is 0 where there is none
 	above      time.Duration // for which the market has left it more than its limit
 	mean       float64       // of what the market has left it in that time, in cores
 }
@@ -98,25 +101,37 @@ func (p Pace) Note(c Config, wants bool, elapsed time.Duration) Pace {
 // Saturates says whether increases of the pod take tokens.
 func (p Pace) Saturates() bool { return p.saturates }
 
-// Next is the highest limit that the pod may have after a tick in which the market leaves it target; 0: any.
+// Next is the highest limit that the pod may have after a tick in which the market leaves it target; 0: any. An
+// increase takes its token when limit shows it.
 func (p Pace) Next(c Config, limit, target cpu.Milli, elapsed time.Duration) (after Pace, most cpu.Milli) {
+	if p.from > 0 && limit > p.from {
+		p.above, p.mean, p.from, p.spent = 0, 0, 0, p.spent+1
+	}
 	if !p.saturates || target.Cores() <= (1+Band)*limit.Cores() {
 		p.above, p.mean = 0, 0
 		if p.saturates {
 			return p, limit
 		}
+		p.from = 0
 		return p, 0
 	}
 	if elapsed <= 0 {
 		return p, limit
 	}
 	p.above += elapsed
-	left := min(target.Cores(), maxFactor*limit.Cores())
-	p.mean += (left - p.mean) * elapsed.Seconds() / p.above.Seconds()
+	bounded := min(target.Cores(), maxFactor*limit.Cores())
+	p.mean += (bounded - p.mean) * elapsed.Seconds() / p.above.Seconds()
 	if p.spent > float64(c.Burst-1) {
 		return p, limit
 	}
-	most = max(limit, cpu.FromCores(p.mean))
-	p.above, p.mean, p.spent = 0, 0, p.spent+1
-	return p, most
+	if p.from != limit { // one that is decided again stays as it is: a publication may be on its way
+		p.from, p.to = limit, max(limit, cpu.FromCores(p.mean))
+	}
+	return p, p.to
+}
+
+// Raised takes in that the pod was raised by what takes no token.
+func (p Pace) Raised() Pace {
+	p.above, p.mean, p.from = 0, 0, 0
+	return p
 }

@@ -55,6 +55,8 @@ func TestIncreasesAreBounded(t *testing.T) {
 			p, most = p.Note(c, true, time.Second).Next(c, limit, target, time.Second)
 			if to := min(target, most); most == 0 {
 				t.Fatalf("a pod that saturates is not bounded")
+			} else if to > limit && rapid.IntRange(0, 3).Draw(t, "lost") == 0 {
+				continue // it is decided, and not published
 			} else if to > limit {
 				at = append(at, time.Duration(s)*time.Second)
 			}
@@ -80,6 +82,32 @@ func TestIncreasesAreBounded(t *testing.T) {
 	}
 }
 
+// TestTokensArePublications: see the package's promises. In between the pod is lowered again, so that each increase is
+// one of its own.
+func TestTokensArePublications(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Config{SaturatedAfter: 30 * time.Second, IncreaseInterval: 1e6 * time.Hour, Burst: rapid.IntRange(1, 6).Draw(t, "burst")}
+		p, limit, published := Pace{}.notes(c, true, 30), cpu.Milli(1000), 0
+		for range 200 {
+			target := cpu.Milli(rapid.SampledFrom([]int{800, 1100, 2000, 3000}).Draw(t, "target"))
+			var most cpu.Milli
+			p, most = p.Note(c, true, time.Second).Next(c, limit, target, time.Second)
+			switch to := min(target, most); {
+			case target < limit:
+				limit = 1000
+			case to <= limit:
+			case rapid.Bool().Draw(t, "published"):
+				limit, published = to, published+1
+			case rapid.Bool().Draw(t, "raised by a look"):
+				p, limit = p.Raised(), to
+			}
+		}
+		if _, most := p.Next(c, 1000, 2000, time.Second); published > c.Burst || published < c.Burst != (most > 1000) {
+			t.Fatalf("%d increases were published of %d, and the next may have %v", published, c.Burst, most)
+		}
+	})
+}
+
 // TestIncreasesWaitBoundedly: a pod without tokens is raised after an interval at the latest if the market
 // leaves it more all the time, to the mean of that and to four times its limit at most.
 func TestIncreasesWaitBoundedly(t *testing.T) {
@@ -89,6 +117,7 @@ func TestIncreasesWaitBoundedly(t *testing.T) {
 		for waited = range 100 {
 			p, most = p.Note(c, true, time.Second).Next(c, 1000, targets[waited%len(targets)], time.Second)
 			if most > 1000 {
+				p, _ = p.Next(c, most, most, 0) // it is published
 				return waited, most
 			}
 		}
@@ -117,7 +146,8 @@ func TestOffIsOff(t *testing.T) {
 	c, p := DefaultConfig(), Pace{}
 	for s := range 100 {
 		p = p.Note(c, true, time.Duration(s%2)*time.Second)
-		if p, _ = p.Next(c, 1000, 2000, time.Second); p.spent > 1 {
+		p, _ = p.Next(c, 1000, 2000, time.Second)
+		if p, _ = p.Next(c, 2000, 2000, 0); p.spent > 1 {
 			t.Fatalf("%v tokens are spent", p.spent)
 		}
 	}

@@ -33,6 +33,7 @@
 //     estimates are.
 //   - IncreasesFollowFewerLulls, PacedPodsAreRaisedInTheEnd: with Pacing, the limit of a pod that saturates is
 //     raised once in IncreaseInterval, and in any case when the others end.
+//   - TokensArePublications: what is decided about such a pod and not published takes none of its tokens.
 //   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
 //   - NoisePublishesNothing: small or brief changes of demand and price that change no limit are
 //     not published.

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/mbcas/mbcas/internal/pacing"
 )
 
@@ -16,7 +18,7 @@ func bursting(p pacing.Config) (w *world, service, job *fakePod) {
 	w.cfg.Pacing = p
 	for s := range 1200 {
 		service.burst(s)
-		w.tick()
+		w.lookAndRun()
 	}
 	return w, service, job
 }
@@ -35,7 +37,7 @@ func TestIncreasesFollowFewerLulls(t *testing.T) {
 		for s := range 600 {
 			service.burst(s)
 			before := job.limit
-			if w.tick(); job.limit > before {
+			if w.lookAndRun(); job.limit > before {
 				n++
 			}
 		}
@@ -43,16 +45,65 @@ func TestIncreasesFollowFewerLulls(t *testing.T) {
 	}
 	rarely := pacing.Config{SaturatedAfter: 30 * time.Second, IncreaseInterval: 100 * time.Second, Burst: 1}
 	if with, without := increases(rarely), increases(pacing.DefaultConfig()); with < 5 || with > 6 || without < 20 {
-		t.Errorf("%d increases in ten minutes, and %d without a bound: want 5 or 6, and one in nearly each of 30 lulls", with, without)
+		t.Errorf("%d increases in ten minutes, and %d without a bound: want 5 or 6, and one in nearly each of 30 lulls",
+			with, without)
 	}
 }
 
 // TestPacedPodsAreRaisedInTheEnd: when the load of the others ends, a pod that waits gets its ceiling.
 func TestPacedPodsAreRaisedInTheEnd(t *testing.T) {
-	w, service, job := bursting(pacing.Config{SaturatedAfter: 30 * time.Second, IncreaseInterval: 30 * time.Second, Burst: 1})
+	p := pacing.Config{SaturatedAfter: 30 * time.Second, IncreaseInterval: 30 * time.Second, Burst: 1}
+	w, service, job := bursting(p)
 	service.demand = 0
 	w.run(70)
 	if job.limit < 3600 { // the ceiling, less the band
 		t.Errorf("70 s after the others have ended, the limit is %v", job.limit)
 	}
 }
+
+// TestTokensArePublications: whatever becomes of publications, a pod that saturates is raised as often as it has
+// tokens. In each of many lulls an increase is decided; looks are played between the rounds.
+func TestTokensArePublications(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		burst := rapid.IntRange(1, 5).Draw(rt, "burst")
+		kept := rapid.SampledFrom([]int{100, 50, 10}).Draw(rt, "percent of publications that are kept")
+		service := &fakePod{name: "service", request: 3000, declared: 3600, demand: 2600} // it is not capped
+		job := &fakePod{name: "job", request: 1000, declared: 4000, demand: 4000, waits: 1}
+		w := newWorld(service, job)
+		w.cfg.Pacing = pacing.Config{SaturatedAfter: 30 * time.Second, IncreaseInterval: 1e6 * time.Hour, Burst: burst}
+		w.lookAndRun()
+		for range 60 {
+			w.lookAndRun()
+		}
+		if !w.state.paces["job"].Saturates() {
+			rt.Fatal("the job does not saturate")
+		}
+		decided, published := 0, 0
+		w.loses = func(d Decision) bool {
+			if d.UID != "job" || d.Limit <= max(job.limit, job.published.Limits["c"]) {
+				return false
+			}
+			decided++
+			if rapid.IntRange(1, 100).Draw(rt, "publication") > kept {
+				return true
+			}
+			published++
+			return false
+		}
+		for s := range 1200 {
+			if service.demand = 200; s%20 >= 10 {
+				service.demand = 2600
+			}
+			for _, look := range first(w.lookAndRun()) {
+				if d, raised := decision(look, "job"); raised {
+					rt.Fatalf("a look raises the job to %v", d.Limit)
+				}
+			}
+		}
+		if published != burst {
+			rt.Errorf("%d increases are published of %d that were decided, with %d tokens", published, decided, burst)
+		}
+	})
+}
+
+func first(looks []Output, _ Output) []Output { return looks }

@@ -20,15 +20,16 @@ type world struct {
 	pods     []*fakePod
 	all      time.Duration // CPU time of the whole node
 	kubepods time.Duration
-	system   cpu.Milli     // usage outside of pods
-	noStat   bool          // the node's usage cannot be read
-	noPods   bool          // the usage of the pods cannot be read
-	stalls   bool          // memory and IO pressure are read
-	rarely   bool          // the pressure of pods is read as by a kernel.Host
-	read     time.Duration // all at the last round
-	known    bool          // that price is known
-	before   market.Price  // in force before a restart
-	watch    []string      // pods that looks read
+	system   cpu.Milli           // usage outside of pods
+	noStat   bool                // the node's usage cannot be read
+	noPods   bool                // the usage of the pods cannot be read
+	stalls   bool                // memory and IO pressure are read
+	rarely   bool                // the pressure of pods is read as by a kernel.Host
+	read     time.Duration       // all at the last round
+	known    bool                // that price is known
+	before   market.Price        // in force before a restart
+	watch    []string            // pods that looks read
+	loses    func(Decision) bool // whether a publication is lost; nil: none is
 }
 
 // fakePod is a pod of one container and its load.
@@ -190,7 +191,7 @@ func (w *world) lookAndRun() (looks []Output, out Output) {
 func (w *world) apply(out Output) {
 	for _, d := range out.Decisions {
 		p := w.pod(d.UID)
-		if !d.Publish {
+		if !d.Publish || w.loses != nil && w.loses(d) {
 			continue
 		}
 		if d.Limit != p.limit {
