@@ -11,7 +11,8 @@
 //
 // What it promises, each a test of the same name:
 //   - SaturatesNearlyAllTheTime: a pod saturates if it wants more CPU for more than three quarters of the
-//     time, until two minutes after it last wanted more.
+//     time, until two minutes after it last did so for SaturatedAfter. Wanting more now and then keeps no
+//     pod among those that saturate.
 //   - IncreasesAreBounded: in any time a pod that saturates is raised at most Burst times, and once more
 //     for each IncreaseInterval.
 //   - TokensArePublications: an increase takes its token once it is published. One that is decided and not
@@ -64,7 +65,7 @@ func (c Config) Validate() error {
 
 // Pace is what is remembered of a pod. The zero value starts.
 type Pace struct {
-	busy, calm time.Duration // for which it has wanted more CPU, less what interrupted it; since it did
+	busy, calm time.Duration // for which it has wanted more CPU, less what interrupted it; since busy was full
 	saturates  bool
 	spent      float64       // tokens that its bucket lacks
 	from, to   cpu.Milli     // the increase that is decided and not published yet; from is 0 where there is none
@@ -76,7 +77,7 @@ const (
 	// busyFactor is how much faster a time without want counts than one with it: a pod saturates if it wants
 	// more CPU for more than three quarters of the time.
 	busyFactor = 3
-	// saturatesFor is for how long a pod counts as one that saturates after it has wanted more CPU.
+	// saturatesFor is for how long a pod counts as one that saturates after it was seen to, for SaturatedAfter.
 	saturatesFor = 2 * time.Minute
 	// Band is the relative increase up to which the limit of a pod that saturates stays: it is worth no token.
 	Band = 0.2
@@ -86,12 +87,15 @@ const (
 
 // Note takes in a tick: how long it was, and whether the pod wanted more CPU.
 func (p Pace) Note(c Config, wants bool, elapsed time.Duration) Pace {
-	if wants {
-		p.busy, p.calm = min(p.busy+elapsed, c.SaturatedAfter), 0
+	if p.calm += elapsed; wants {
+		p.busy = min(p.busy+elapsed, c.SaturatedAfter)
 	} else {
-		p.busy, p.calm = max(0, p.busy-busyFactor*elapsed), p.calm+elapsed
+		p.busy = max(0, p.busy-busyFactor*elapsed)
 	}
-	p.saturates = p.busy >= c.SaturatedAfter || p.saturates && p.calm < saturatesFor
+	if p.busy >= c.SaturatedAfter {
+		p.saturates, p.calm = true, 0
+	}
+	p.saturates = p.saturates && p.calm < saturatesFor
 	if p.spent -= elapsed.Seconds() / c.IncreaseInterval.Seconds(); p.spent < 0 || !c.Enabled() {
 		p.spent = 0
 	}

@@ -36,6 +36,12 @@ func TestSaturatesNearlyAllTheTime(t *testing.T) {
 	if !p.notes(c, false, 119).Saturates() || p.notes(c, false, 120).Saturates() {
 		t.Error("it counts as one that saturates for another time than two minutes")
 	}
+	for range 5 { // wants more for a second in half a minute
+		p = p.notes(c, true, 1).notes(c, false, 29)
+	}
+	if p.Saturates() {
+		t.Error("wanting more for a second in half a minute keeps it among those that saturate")
+	}
 }
 
 // TestIncreasesAreBounded: whatever the market leaves a pod that saturates, in any window of time its
