@@ -57,7 +57,8 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 	switch {
 	case keep:
 	case d.Bound == market.ByNothing && target > current:
-		divided = split.Divide(s.solver, target, split.Raise(s.parts(p.Pod, p.Published.Limits), s.mostRaised(cfg, &b)))
+		raised, _ := split.Raise(s.parts(p.Pod, p.Published.Limits), s.mostRaised(cfg, &b))
+		divided = split.Divide(s.solver, target, raised)
 	default:
 		divided = split.Divide(s.solver, target, parts)
 	}

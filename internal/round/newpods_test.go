@@ -123,7 +123,8 @@ func TestNewPodsNeedNotWaitForARound(t *testing.T) {
 	}
 }
 
-// TestNewPodsKeepTheirSplit: the containers of a new pod are raised as their limits relate, none falls.
+// TestNewPodsKeepTheirSplit: the containers of a new pod are raised as their limits relate, together to the 3500m that
+// the other pod leaves; none falls.
 func TestNewPodsKeepTheirSplit(t *testing.T) {
 	w := newWorld(&fakePod{name: "other", request: 500, declared: 1000, demand: 100})
 	w.run(30)
@@ -138,7 +139,7 @@ func TestNewPodsKeepTheirSplit(t *testing.T) {
 	s.Containers = append(s.Containers, kernel.Group{ID: "side-1", Found: true, At: w.now})
 	_, out := Run(w.cfg, w.state, in)
 	d, ok := decision(out, "new")
-	if want := []ContainerLimit{{"c", 3000}, {"side", 1000}}; !ok || !reflect.DeepEqual(d.Containers, want) {
+	if want := []ContainerLimit{{"c", 2630}, {"side", 870}}; !ok || !reflect.DeepEqual(d.Containers, want) {
 		t.Errorf("limits %v, want %v", d.Containers, want)
 	}
 }

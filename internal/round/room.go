@@ -13,9 +13,7 @@ import (
 // known. Under a price that caps a pod the share of an uncapped one is known to suffice for its
 // demand; bursts may exceed it, unless the pod seems to saturate.
 func (s *State) uncappedLimit(cfg Config, b *bidder, p demand.Pod) (sum cpu.Milli) {
-	for _, part := range split.Raise(s.parts(p, nil), s.mostRaised(cfg, b)) {
-		sum += part.Ceiling
-	}
+	_, sum = split.Raise(s.parts(p, nil), s.mostRaised(cfg, b))
 	return sum.Clamp(b.minLimit, b.bid.Ceiling)
 }
 

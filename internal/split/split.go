@@ -1,9 +1,13 @@
-// Package split divides a pod's limit among its limited containers by the same rule as the node's CPU among pods: the
-// demand of a container is its budget, within its floor and ceiling.
+// Package split divides a pod's limit among its limited containers by the same rule as the node's
+// CPU among pods: the demand of a container is its budget, within its floor and ceiling.
 //
 // What it promises, each a test of the same name:
-//   - DivisionsAddUp: parts are whole quanta within their bounds, and add up to the total as far as these allow.
-//   - RaisesLowerNoContainer: the bounds for a raise lower none, and leave each what the others of the pod leave.
+//   - DivisionsAddUp: parts are whole quanta within their bounds, and add up to the total as far as
+//     these allow.
+//   - RaisesLowerNoContainer: the bounds for a raise lower none, and leave each what the others of
+//     the pod leave.
+//   - RaisesLeaveOthersTheirDemand: the containers that are raised, and the demand of those that
+//     are not, take no more than other pods leave.
 package split
 
 import (
@@ -18,8 +22,8 @@ type Part struct {
 	Settable               cpu.Milli // the lowest limit that a resize sets
 }
 
-// Keep is the limits as they are, within their bounds: an owner may have declared less than the floor, or more than the
-// node has.
+// Keep is the limits as they are, within their bounds: an owner may have declared less than the
+// floor, or more than the node has.
 func Keep(parts []Part) []cpu.Milli {
 	limits := make([]cpu.Milli, len(parts))
 	for i, p := range parts {
@@ -28,8 +32,9 @@ func Keep(parts []Part) []cpu.Milli {
 	return limits
 }
 
-// Divide is the limits of a total. They are whole quanta. What rounding takes off goes to the container with the highest
-// demand, then to the first with room below its ceiling. Without a solver it makes one.
+// Divide is the limits of a total. They are whole quanta. What rounding takes off goes to the
+// container with the highest demand, then to the first with room below its ceiling. Without a
+// solver it makes one.
 func Divide(solver *market.Solver, total cpu.Milli, parts []Part) []cpu.Milli {
 	problem := market.Problem{Supply: total, Bids: make([]market.Bid, len(parts))}
 	busiest := 0
@@ -74,18 +79,43 @@ func distribute(limits []cpu.Milli, parts []Part, busiest int, rest cpu.Milli) {
 	}
 }
 
-// Raise is the parts with the bounds for a raise of a pod to which others leave so much: no container is lowered, and
-// each may have what the other containers leave of it.
-func Raise(parts []Part, left cpu.Milli) []Part {
-	var all cpu.Milli
+// Raise is the parts with the bounds for a raise of a pod to which other pods leave so much, and
+// the highest total. No container is lowered. Each may have what the other containers demand no
+// part of, and all of them together no more than other pods leave: a container that is raised
+// counts with its limit, another one with its demand. So where their limits are in the way, only
+// those are raised that demand them, or the one that is closest to its limit.
+func Raise(parts []Part, leftByOthers cpu.Milli) (raised []Part, total cpu.Milli) {
+	var demand, least cpu.Milli
 	for _, p := range parts {
-		all += p.Demand
+		demand += p.Demand
 	}
-	raised := make([]Part, len(parts))
+	raised = make([]Part, len(parts))
+	closest := 0
 	for i, p := range parts {
-		most := max((left-(all-p.Demand)).RoundDown(cpu.Quantum), p.Limit).Clamp(p.Floor, p.Ceiling)
+		most := max((leftByOthers-(demand-p.Demand)).RoundDown(cpu.Quantum), p.Limit).Clamp(p.Floor, p.Ceiling)
 		p.Floor, p.Ceiling = p.Limit.Clamp(p.Floor, most), most
-		raised[i] = p
+		raised[i], least = p, least+p.Floor
+		if p.Demand*raised[closest].Floor > raised[closest].Demand*p.Floor {
+			closest = i
+		}
 	}
-	return raised
+	unclaimed := max(0, (leftByOthers - least).RoundDown(cpu.Quantum))
+	if largest, all := gains(raised); largest <= unclaimed {
+		return raised, least + min(all, unclaimed)
+	}
+	for i := range raised {
+		if p := &raised[i]; i != closest && p.Demand < p.Floor {
+			p.Ceiling = p.Floor
+		}
+	}
+	largest, all := gains(raised)
+	return raised, least + max(largest, min(all, unclaimed))
+}
+
+// gains is how far the bounds of parts are apart: the largest difference, and the sum.
+func gains(parts []Part) (largest, all cpu.Milli) {
+	for _, p := range parts {
+		largest, all = max(largest, p.Ceiling-p.Floor), all+p.Ceiling-p.Floor
+	}
+	return largest, all
 }

@@ -1,6 +1,7 @@
 package split
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -48,11 +49,8 @@ func TestRaisesLowerNoContainer(t *testing.T) {
 		for _, p := range parts {
 			demand += p.Demand
 		}
-		raised := Raise(parts, left)
-		var total cpu.Milli
-		for _, p := range raised {
-			total += p.Ceiling
-		}
+		raised, most := Raise(parts, left)
+		total := min(most, cpu.Milli(rapid.IntRange(0, 20_000).Draw(t, "total")))
 		for i, l := range Divide(nil, total, raised) {
 			p := parts[i]
 			if l < min(p.Limit, p.Ceiling) {
@@ -63,4 +61,65 @@ func TestRaisesLowerNoContainer(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRaisesLeaveOthersTheirDemand: see the package's promise. A container uses no more than its limit.
+func TestRaisesLeaveOthersTheirDemand(t *testing.T) {
+	raises := 0
+	rapid.Check(t, func(t *rapid.T) {
+		parts := make([]Part, rapid.IntRange(1, 4).Draw(t, "containers"))
+		hundreds := func(what string, most int) cpu.Milli {
+			return cpu.Milli(rapid.IntRange(0, most).Draw(t, what)) * 100
+		}
+		for i := range parts {
+			parts[i] = Part{Demand: hundreds("demand", 15), Limit: 100 + hundreds("limit", 15), Floor: 100, Ceiling: 8000}
+		}
+		left := hundreds("left by other pods", 60)
+		raised, total := Raise(parts, left)
+		var taken, before cpu.Milli
+		some := false
+		for i, l := range Divide(nil, total, raised) {
+			p := parts[i]
+			was := p.Limit.Clamp(p.Floor, p.Ceiling)
+			before += min(was, p.Demand)
+			if l > was {
+				taken, some = taken+l, true
+			} else {
+				taken += min(l, p.Demand)
+			}
+		}
+		if some && taken > left {
+			t.Fatalf("%+v: together they may take %v, %v before, and other pods leave %v", raised, taken, before, left)
+		}
+		if some {
+			raises++
+		}
+	})
+	if raises == 0 {
+		t.Error("no raise was drawn")
+	}
+}
+
+// TestRaisesGiveWhatIsLeft: a container that needs more gets what is left, whatever the limits of others are that
+// do not use them, and two that need more share it.
+func TestRaisesGiveWhatIsLeft(t *testing.T) {
+	part := func(limit, demand cpu.Milli) Part {
+		return Part{Limit: limit, Demand: demand, Floor: 10, Ceiling: 8000}
+	}
+	for name, c := range map[string]struct {
+		parts []Part
+		want  []cpu.Milli
+	}{
+		"one container":             {[]Part{part(500, 1000)}, []cpu.Milli{3500}},
+		"two that need more":        {[]Part{part(500, 1000), part(500, 1000)}, []cpu.Milli{1750, 1750}},
+		"one beside a small one":    {[]Part{part(500, 1000), part(200, 10)}, []cpu.Milli{3490, 200}},
+		"one beside a high limit":   {[]Part{part(500, 1000), part(4000, 100)}, []cpu.Milli{3400, 4000}},
+		"two beside a high limit":   {[]Part{part(500, 1000), part(500, 1000), part(3000, 100)}, []cpu.Milli{1450, 1450, 3000}},
+		"one that may soon need it": {[]Part{part(2000, 900), part(2000, 100)}, []cpu.Milli{3400, 2000}},
+	} {
+		raised, total := Raise(c.parts, 3500)
+		if got := Divide(nil, total, raised); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
 }
