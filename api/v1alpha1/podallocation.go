@@ -256,13 +256,17 @@ type PodAllocationStatus struct {
 	// ObservedGeneration is the generation of spec that this status answers to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready (the desired limits are in force), Actuated (the last resize took effect).
+	// Conditions: Ready (the desired limits are in force), Actuated (the last resize took effect),
+	// StartupBoostValid (False while the pod's start-up boost cannot be read, else absent).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
+
+// ConditionStartupBoostValid is the condition of a PodAllocation whose pod has a start-up boost that cannot be read.
+const ConditionStartupBoostValid = "StartupBoostValid"
 
 // RollbackStatus is the memory of a run of decreases and of the harm that the last harmful one did.
 type RollbackStatus struct {

@@ -177,6 +177,20 @@ func ContainerLimits(limits lifecycle.Limits) []v1alpha1.ContainerLimit {
 	return list
 }
 
+// SetBoostFault says what is wrong with the start-up boost of the pod as long as something is. It is a condition of
+// its own: phase and reason tell of the limits, which are decided as without a boost.
+func SetBoostFault(s *v1alpha1.PodAllocationStatus, fault string, now time.Time) {
+	if fault == "" {
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionStartupBoostValid)
+		return
+	}
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionStartupBoostValid, Status: metav1.ConditionFalse,
+		Reason: string(reasons.InvalidStartupBoost), Message: lifecycle.Sentence(reasons.InvalidStartupBoost, fault),
+		ObservedGeneration: s.ObservedGeneration, LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
 // SetConditions says the same as phase and reason in the form that generic tools read.
 func SetConditions(s *v1alpha1.PodAllocationStatus, now time.Time) {
 	reason := s.Reason

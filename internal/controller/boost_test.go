@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -91,8 +92,8 @@ func TestStartupBoostOfANamespace(t *testing.T) {
 	r.limitIs(off, 500, "without a boost")
 }
 
-// TestInvalidStartupBoost: a value that cannot be read boosts nothing, is told of once, and does not keep the pod
-// from the market.
+// TestInvalidStartupBoost: a value that cannot be read boosts nothing, is told of in one event and, as long as it stays,
+// in a condition, and does not keep the pod from the market.
 func TestInvalidStartupBoost(t *testing.T) {
 	r := newRig(t)
 	l := r.live()
@@ -105,6 +106,21 @@ func TestInvalidStartupBoost(t *testing.T) {
 	r.limitIs(pod, 500, "without a valid boost")
 	r.starts(pod)
 	l.settlesAt(pod, 2000)
+	r.annotate(pod, kube.StartupBoostKey, "11")
+	fault := meta.FindStatusCondition(l.look(pod).Status.Conditions, v1alpha1.ConditionStartupBoostValid)
+	if fault == nil || fault.Status != metav1.ConditionFalse || fault.Reason != string(reasons.InvalidStartupBoost) ||
+		!strings.Contains(fault.Message, `"11"`) {
+		t.Errorf("once the pod is raised, the condition is %+v", fault)
+	}
+	writes := len(l.writes())
+	if l.look(pod); len(l.writes()) != writes {
+		t.Errorf("writes without a change: %q", l.writes()[writes:])
+	}
+	r.annotate(pod, kube.StartupBoostKey, "off")
+	fault = meta.FindStatusCondition(l.look(pod).Status.Conditions, v1alpha1.ConditionStartupBoostValid)
+	if fault != nil {
+		t.Errorf("it is mended, and the condition stays: %+v", fault)
+	}
 }
 
 // TestNoBoostOnOldKubelets: whether an older kubelet can resize shows only once the pod runs, so a pod there has no

@@ -231,9 +231,11 @@ func (r *Reconciler) patchStatus(
 func (t *task) setStatus(s *v1alpha1.PodAllocationStatus, now time.Time) {
 	allocation.SetStatus(s, t.Status)
 	allocation.SetConditions(s, now)
+	allocation.SetBoostFault(s, t.boostFault, now)
 	if !equality.Semantic.DeepEqual(t.pa.Status, *s) {
 		s.ObservedGeneration = t.pa.Generation
 		allocation.SetConditions(s, now)
+		allocation.SetBoostFault(s, t.boostFault, now)
 	}
 }
 

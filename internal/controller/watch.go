@@ -112,7 +112,10 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		{&v1alpha1.PodAllocation{}, func(o client.Object) any { return []any{o.GetUID(), o.GetGeneration()} }},
 		{&v1alpha1.NodeAllocation{}, func(client.Object) any { return nil }}, // written here alone; one that is deleted counts
 		{&corev1.Node{}, func(o client.Object) any { return nodeOf(o.(*corev1.Node)) }},
-		{namespace, func(o client.Object) any { return []any{o.GetLabels(), o.GetAnnotations()[kube.BelowDeclaredKey]} }},
+		{namespace, func(o client.Object) any {
+			a := o.GetAnnotations()
+			return []any{o.GetLabels(), a[kube.BelowDeclaredKey], a[kube.StartupBoostKey]}
+		}},
 		{&corev1.ResourceQuota{}, func(o client.Object) any { // its usage: see shares.Divider
 			q := o.(*corev1.ResourceQuota)
 			room, _ := constraints.CPUQuotaOf(q)

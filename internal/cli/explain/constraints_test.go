@@ -48,6 +48,21 @@ func TestMultipliers(t *testing.T) {
 	}
 }
 
+// TestInvalidStartupBoost: explain says as long as a start-up boost cannot be read that it cannot.
+func TestInvalidStartupBoost(t *testing.T) {
+	s := web()
+	s.Allocation = &v1alpha1.PodAllocation{}
+	if got := startupBoost(s); got != "" {
+		t.Errorf("nothing is wrong: %q", got)
+	}
+	s.Allocation.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionStartupBoostValid, Status: metav1.ConditionFalse, Reason: "InvalidStartupBoost", Message: "it is 11",
+	}}
+	if got, want := startupBoost(s), "Start-up boost: it is 11 (InvalidStartupBoost)."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestStalls: memory and IO pressure are explained as far as the agent reports them.
 func TestStalls(t *testing.T) {
 	const waited = "Stalls: all its runnable tasks waited for "

@@ -5,6 +5,9 @@ import (
 	"math"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
@@ -26,6 +29,18 @@ func eligibility(s Subject) string {
 		return fmt.Sprintf("MBCAS does not resize this pod now: %s (%s).", s.Row.Message, reason)
 	}
 	return ""
+}
+
+// startupBoost says why the pod has no start-up boost although its owner wants one.
+func startupBoost(s Subject) string {
+	if s.Allocation == nil {
+		return ""
+	}
+	c := meta.FindStatusCondition(s.Allocation.Status.Conditions, v1alpha1.ConditionStartupBoostValid)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return ""
+	}
+	return fmt.Sprintf("Start-up boost: %s (%s).", strings.TrimSuffix(format.OneLine(c.Message), "."), c.Reason)
 }
 
 // demand says what the pod uses and would use without a limit.
