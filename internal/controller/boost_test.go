@@ -123,6 +123,55 @@ func TestInvalidStartupBoost(t *testing.T) {
 	}
 }
 
+// TestInitContainerLoopsWriteOnce: an init container that fails again and again, with or without a start-up boost, costs
+// a status when it has failed first, and none with each further attempt.
+func TestInitContainerLoopsWriteOnce(t *testing.T) {
+	for name, boost := range map[string]string{"with a boost": "3", "without": "off"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			l := r.live()
+			pod := apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"))
+			pod.Spec.InitContainers = []corev1.Container{apiserver.Container("migrate", "100m", "100m")}
+			pod.Spec.NodeName = r.kubelet.Node
+			pod.Annotations = map[string]string{kube.StartupBoostKey: boost, apiserver.HoldKey: "true"}
+			r.must(r.Client.Create(t.Context(), pod))
+			apiserver.WaitFor(r, r.Client, pod, "about to start", func(p *corev1.Pod) bool {
+				return len(p.Status.InitContainerStatuses) > 0
+			})
+			l.becomes(pod, "recorded", func(pa *v1alpha1.PodAllocation) bool { return pa != nil && recorded(pa) })
+			r.annotate(pod, apiserver.HoldKey, apiserver.Unseen) // its status is the test's from now on
+			attempt := func(n int32) {
+				for _, state := range []corev1.ContainerState{
+					{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+					{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, FinishedAt: metav1.Now()}},
+					{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+				} {
+					r.harm(pod, func(s *corev1.PodStatus) {
+						s.InitContainerStatuses[0].State, s.InitContainerStatuses[0].RestartCount = state, n
+					})
+					l.look(pod)
+				}
+			}
+			attempt(0)
+			if pa := l.stored(pod); pa.Status.Reason != string(reasons.NotRunning) {
+				t.Errorf("it has failed once: status %+v", pa.Status)
+			}
+			writes := len(l.writes())
+			for n := range int32(3) {
+				attempt(n + 1)
+			}
+			if more := l.writes()[writes:]; len(more) > 0 {
+				t.Errorf("three more attempts cost writes: %q", more)
+			}
+			r.harm(pod, func(s *corev1.PodStatus) {
+				s.InitContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+			})
+			r.starts(pod)
+			l.settlesAt(pod, 2000)
+		})
+	}
+}
+
 // TestNoBoostOnOldKubelets: whether an older kubelet can resize shows only once the pod runs, so a pod there has no
 // boost that could not be taken back.
 func TestNoBoostOnOldKubelets(t *testing.T) {

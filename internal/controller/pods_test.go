@@ -56,7 +56,8 @@ var shapes = []shape{
 		},
 	},
 	{
-		name: "not starting yet, or a container cannot start, such as for want of an image", out: reasons.NotRunning, starting: true,
+		name: "not starting yet, or a container cannot start, such as for want of an image, or an init container has failed",
+		out:  reasons.NotRunning, starting: true,
 		change: func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{apiserver.Container("migrate", "1", "2")}
 		},

@@ -85,6 +85,7 @@ func TestStartingPodsAreManaged(t *testing.T) {
 		"its containers are created":        {func(*corev1.Pod) {}, true},
 		"its init containers run":           {func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = waiting("PodInitializing") }, true},
 		"its image is not found":            {func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = waiting("ImagePullBackOff") }, false},
+		"an init container is tried again":  {func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount = 1 }, false},
 		"its kubelet has not seen it":       {func(p *corev1.Pod) { p.Status.ContainerStatuses, p.Status.InitContainerStatuses = nil, nil }, false},
 		"no node has been found for it yet": {func(p *corev1.Pod) { p.Spec.NodeName = "" }, false},
 		"it is being deleted":               {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, false},

@@ -240,7 +240,8 @@ func textOf(o metav1.Object, key string) (text string, ok bool) {
 }
 
 // Starting says whether the kubelet of the pod is about to start its containers. A pod of which a container
-// cannot be started, such as for want of an image, is not: it may never run.
+// cannot be started, such as for want of an image, is not: it may never run. Nor is one of which a container has
+// failed, while it is tried again as well: it would be in and out with each attempt.
 func Starting(pod *corev1.Pod) bool {
 	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 	if pod.Status.Phase != corev1.PodPending || pod.Spec.NodeName == "" || len(statuses) == 0 {
@@ -248,7 +249,7 @@ func Starting(pod *corev1.Pod) bool {
 	}
 	return !slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool {
 		w := s.State.Waiting
-		return w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing"
+		return s.RestartCount > 0 || w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing"
 	})
 }
 
