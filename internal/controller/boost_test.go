@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,6 +122,31 @@ func TestInvalidStartupBoost(t *testing.T) {
 	if fault != nil {
 		t.Errorf("it is mended, and the condition stays: %+v", fault)
 	}
+}
+
+// TestNoBoostWithoutAnAgent: on a node without an agent no pod would come back from its boost into the market, so none is
+// boosted, and its status says why. One whose agent stops returns to its declared limit.
+func TestNoBoostWithoutAnAgent(t *testing.T) {
+	t.Run("it never ran", func(t *testing.T) {
+		r := newRig(t)
+		r.must(r.Client.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.config.Namespace, Name: kube.AgentLease(r.kubelet.Node),
+		}}))
+		l := r.live()
+		pod := r.held("web", map[string]string{kube.StartupBoostKey: "3"})
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.AgentUnresponsive)
+		r.limitIs(pod, 500, "on a node without an agent")
+	})
+	t.Run("it stops", func(t *testing.T) {
+		r := newRig(t)
+		r.config.BoostMax = time.Hour
+		l := r.live()
+		pod := r.held("web", map[string]string{kube.StartupBoostKey: "3"})
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.StartupBoost)
+		r.starts(pod)
+		l.ahead = r.config.RestoreAfter + 2*time.Minute
+		l.gets(pod, 500)
+	})
 }
 
 // TestInitContainerLoopsWriteOnce: an init container that fails again and again, with or without a start-up boost, costs
