@@ -101,6 +101,45 @@ func (s *state) starts() (starts bool, until time.Time) {
 	return s.now.Before(until), until
 }
 
+// unreadyBoost is how long after its start a boosted pod that has never been Ready keeps what its boost gave it. A pod
+// that is not Ready is not lowered, as it may be starting; one that is not Ready by then has failed, and its limit
+// counts in ResourceQuotas and lets it take CPU from others. Longer than the longest boost by default, so that a slow
+// start is not lowered at once when its boost ends.
+const unreadyBoost = 10 * time.Minute
+
+// boostForfeited says whether the pod has not been Ready for so long after a boost that it may be lowered, and from
+// when on, as far as that is known. A pod that was Ready before keeps what it has.
+func (s *state) boostForfeited() (forfeited bool, from time.Time) {
+	p, first := s.pod, s.pod.firstStart()
+	ready := p.Ready || !p.Memory.FirstReady.IsZero() || p.UnreadySince.IsZero()
+	if p.StartupBoost <= 1 || ready || !p.started() || !first.IsZero() && p.UnreadySince.After(first) {
+		return false, time.Time{}
+	}
+	since := p.UnreadySince // of a pod that restarts this is all that is known
+	if first.After(since) {
+		since = first
+	}
+	from = since.Add(max(unreadyBoost, s.cfg.BoostMax))
+	return !s.now.Before(from), from
+}
+
+// withoutBoost are the desired limits of such a pod: as decided, and at least the declared ones. Where no decision
+// holds they are these.
+func (s *state) withoutBoost(desired Limits) Limits {
+	var limits Limits
+	for _, c := range s.pod.Containers {
+		if !s.pod.managed(c) {
+			continue
+		}
+		decided, declared := desired.Of(c.Name), s.pod.Declared.Of(c.Name)
+		if decided < declared {
+			s.Why = reasons.PodNotReady
+		}
+		limits = append(limits, Limit{c.Name, max(decided, declared)})
+	}
+	return limits
+}
+
 // firstStart is when the first of the containers whose limit is resized started; zero: none has, or one has
 // restarted since.
 func (p *Pod) firstStart() (first time.Time) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
 )
 
 // starting is a pod with a start-up boost of 3 whose container started so long ago; 0: not yet.
@@ -67,6 +68,54 @@ func TestBoostEndsOnce(t *testing.T) {
 		if boosted && c.age > 0 && (again.IsZero() || again.After(noon.Add(cfg.BoostMax))) {
 			t.Errorf("%s: looked at again at %v, not when the boost ends", name, again)
 		}
+	}
+}
+
+// TestUnreadyPodsLoseTheirBoost: see the package's promises.
+func TestUnreadyPodsLoseTheirBoost(t *testing.T) {
+	for name, c := range map[string]struct {
+		age    time.Duration // of its container
+		change func(*Pod)
+		limit  cpu.Milli
+	}{
+		"not Ready for ten minutes":       {10 * time.Minute, func(*Pod) {}, 500},
+		"not Ready for less":              {10*time.Minute - time.Second, func(*Pod) {}, 1500},
+		"decided above its declared":      {10 * time.Minute, func(p *Pod) { p.Decision.Limits = app(800) }, 800},
+		"no decision":                     {10 * time.Minute, func(p *Pod) { p.Decision = nil }, 500},
+		"its decision does not hold":      {10 * time.Minute, func(p *Pod) { p.Decision.Limits, p.Decision.Age = app(1500), time.Hour }, 500},
+		"it has restarted":                {10 * time.Minute, func(p *Pod) { p.Containers[0].Restarts = 1 }, 500},
+		"it has just restarted":           {time.Second, func(p *Pod) { p.Containers[0].Restarts, p.UnreadySince = 1, noon.Add(-time.Hour) }, 1500},
+		"it waits to be restarted":        {0, func(p *Pod) { p.Containers[0].Restarts, p.UnreadySince = 1, noon.Add(-time.Hour) }, 500},
+		"its image is still pulled":       {0, func(p *Pod) { p.UnreadySince = noon.Add(-time.Hour) }, 1500},
+		"it was Ready before":             {time.Hour, func(p *Pod) { p.UnreadySince = noon.Add(-30 * time.Minute) }, 1500},
+		"it was seen to be Ready":         {time.Hour, func(p *Pod) { p.Memory.FirstReady = noon.Add(-30 * time.Minute) }, 1500},
+		"it has no boost":                 {time.Hour, func(p *Pod) { p.StartupBoost = 0 }, 1500},
+		"the node controller says so":     {time.Hour, func(p *Pod) { p.UnreadySince = time.Time{} }, 1500},
+		"it must not be decreased":        {time.Hour, func(p *Pod) { p.NoDecrease = reasons.ScaledByHPA }, 500},
+		"its declared limit was its need": {time.Hour, func(p *Pod) { p.Declared, p.Status.Declared = app(1500), app(1500) }, 1500},
+	} {
+		p := starting(c.age)
+		p.Containers[0].Limit, p.Containers[0].PossiblyOwn, p.Status.Applied = 1500, true, app(1500)
+		if p.Containers[0].InForce > 0 {
+			p.Containers[0].InForce = 1500
+		}
+		p.Decision = &Decision{Limits: app(300), Demand: 4000, Budget: 100, Price: 1}
+		c.change(&p)
+		limit := p.Containers[0].Limit
+		tasks := Decide(scenarioConfig(), Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{p}, noon)
+		if len(tasks) > 0 && tasks[0].Move != nil {
+			limit = tasks[0].Move.Changes[0].To
+		}
+		if limit != c.limit {
+			t.Errorf("%s: the limit is %v, want %v", name, limit, c.limit)
+		}
+	}
+	pulling := starting(0)
+	pulling.UnreadySince, pulling.Containers[0].Limit, pulling.Containers[0].PossiblyOwn = noon.Add(-time.Hour), 1500, true
+	pulling.Status.Applied, pulling.Decision = app(1500), &Decision{Limits: app(300), Price: 1}
+	task := Decide(scenarioConfig(), Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{pulling}, noon)[0]
+	if task.Move != nil || task.Status.Reason != reasons.StartupBoost {
+		t.Errorf("its image is still pulled: resized to %v, status %+v", task.Move, task.Status)
 	}
 }
 

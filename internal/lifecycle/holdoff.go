@@ -83,8 +83,8 @@ func (s *state) noDecrease() (why reasons.Reason, until time.Time) {
 	if end := s.Status.LastHarmfulDecrease.Add(s.cfg.RollbackWindow); s.afterRollback() && s.now.Before(end) {
 		return reasons.UnhealthyAfterDecrease, end
 	}
-	if !s.pod.Ready {
-		return reasons.PodNotReady, time.Time{}
+	if forfeited, from := s.boostForfeited(); !s.pod.Ready && !forfeited {
+		return reasons.PodNotReady, from
 	}
 	for _, c := range s.pod.Containers {
 		if c.StartedAt.IsZero() {

@@ -22,6 +22,8 @@
 //     why.
 //   - BoostEndsOnce: a start-up boost ends when the pod has been Ready for its grace, and at the latest after
 //     its longest time; neither a restart nor a lost readiness begins another.
+//   - UnreadyPodsLoseTheirBoost: a pod that was never Ready is lowered as decided from ten minutes after its
+//     start on, and not below its declared limits.
 //   - ABoostIsFollowed: a boost that the kubelet did not begin with is in flight like any resize.
 //   - BackOffDoubles: each failure in a row doubles the wait.
 package lifecycle

@@ -96,7 +96,7 @@ func drawn(t *rapid.T, i int) (Pod, constraint) {
 	case 1:
 		p.Ready = false
 		if rapid.Bool().Draw(t, "says the kubelet") {
-			p.UnreadySince = before("unready for", 300)
+			p.UnreadySince = before("unready for", 900)
 		}
 	case 2:
 		app.Restarts, app.EndedAt = 1, []time.Time{before("ended before", 300)}
@@ -241,8 +241,10 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 				return "boosts a pod that is Ready"
 			case ch.To < floor || ch.To > max(floor, ceiling) && !lowers:
 				return "outside floor and ceiling"
-			case lowers && !p.Ready:
-				return "lowers a pod that is not Ready"
+			case lowers && !p.Ready && (p.StartupBoost <= 1 || p.UnreadySince.IsZero() || noon.Sub(p.UnreadySince) < 10*time.Minute):
+				return "lowers a pod that is not Ready, and was not for ten minutes after a boost"
+			case lowers && !p.Ready && ch.To < min(p.Declared.Total(), max(floor, ceiling)):
+				return "lowers a pod that is not Ready below its declared limit"
 			case lowers && (p.NoDecrease != "" || harmed) && ch.To < p.Declared.Total() && ch.From <= max(floor, ceiling):
 				return "lowers a pod below its declared limit that must not be decreased, and is not above its ceiling"
 			case lowers && harmed && harm < cfg.RollbackWindow:

@@ -14,6 +14,12 @@ func leaveToPlan(s *state) verdict {
 	if s.pod.Decision != nil {
 		desired = s.pod.Decision.Limits
 	}
+	stale := s.stale()
+	if forfeited, _ := s.boostForfeited(); forfeited && stale {
+		desired, stale = s.withoutBoost(nil), false
+	} else if forfeited {
+		desired = s.withoutBoost(desired)
+	}
 	s.plan = s.planned(s.atLeastBoosted(desired))
 	s.plan.InFlight, s.plan.Supersedable = s.Supersedes, s.Supersedes
 	s.plan.RetryAt = s.pod.Memory.RetryAt
@@ -23,7 +29,7 @@ func leaveToPlan(s *state) verdict {
 	if s.pod.HPA {
 		s.plan.DecreaseCooldown = s.cfg.HPACooldown
 	}
-	s.plan.Stale = s.stale()
+	s.plan.Stale = stale
 	why, until := s.noDecrease()
 	s.plan.NoDecrease = why
 	s.Recheck(until)
@@ -125,7 +131,7 @@ func (t *Task) follow(step actuator.Step, p *Pod, now time.Time) {
 		if t.NoDecrease != "" && p.limitedByPrice() {
 			reason = t.NoDecrease
 		}
-		if t.Why == reasons.StartupBoost {
+		if t.Why == reasons.StartupBoost || t.Why == reasons.PodNotReady {
 			reason = t.Why
 		}
 		t.Report(PhaseApplied, reason, "")
