@@ -29,18 +29,56 @@ func (m *MBCAS) runRound(r *sim.Snapshot) {
 		},
 	}
 	byName := make(map[string]*pod, len(r.Pods))
+	m.members = m.members[:0]
 	for i := range r.Pods {
 		p := &r.Pods[i]
+		m.members = append(m.members, p.ID)
 		known := m.pods[p.ID]
 		byName[known.name] = known
 		in.Pods[i] = m.input(known, p, r.Allocatable)
 		in.Sample.Pods[i] = sample(known, p, r, now)
 	}
 	m.state, m.out = round.Run(m.cfg.Round, m.state, in)
-	for _, i := range m.out.Watch {
-		m.watched = append(m.watched, r.Pods[i].ID)
-	}
+	m.watch(m.out.Watch)
 	m.publish(r, m.out.Decisions, byName)
+}
+
+// watch has looks read these of the members.
+func (m *MBCAS) watch(members []int) {
+	m.watched = m.watched[:0]
+	for _, i := range members {
+		m.watched = append(m.watched, m.members[i])
+	}
+}
+
+// join takes in the managed pods that have started since the last round.
+func (m *MBCAS) join(r *sim.Snapshot) {
+	now := epoch.Add(r.Now)
+	var pods []round.PodInput
+	in := kernel.Sample{Node: kernel.NodeSample{At: now}}
+	byName := map[string]*pod{}
+	for i := range r.Pods {
+		p := &r.Pods[i]
+		if !p.Spec.Managed() || slices.Contains(m.members, p.ID) {
+			continue
+		}
+		known := m.pods[p.ID]
+		byName[known.name] = known
+		m.members = append(m.members, p.ID)
+		pods, in.Pods = append(pods, m.input(known, p, r.Allocatable)), append(in.Pods, sample(known, p, r, now))
+	}
+	if len(pods) == 0 {
+		return
+	}
+	var out round.Output
+	m.state, out = round.Join(m.cfg.Round, m.state, pods, in)
+	m.joinedAt = r.Now
+	m.watch(out.Watch)
+	m.publish(r, out.Decisions, byName)
+	if m.lookAt == never {
+		m.lookAt = r.Now
+		m.planLook()
+	}
 }
 
 // look is a look of the agent between two rounds.

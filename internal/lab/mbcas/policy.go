@@ -8,6 +8,7 @@
 //     SharesAreLeft: the bounds of docs/theory.md.
 //   - DecisionsArriveLate: the controller plans with a decision once its publication has taken its
 //     time, and sees a resize carried out once the kubelet could have said so.
+//   - NewPodsNeedNotWaitForARound: a pod that starts between two rounds is taken in at once, as by the agent.
 //   - IncreasesSupersede: an increase takes the place of the pod's decrease in flight.
 //   - RollsBackInTheSimulator, ExternalChangesHoldOff, OutageFreezesAndRestores, ConstraintsHold,
 //     QuotaHolds: a scenario shows what the lifecycle does.
@@ -66,6 +67,9 @@ type MBCAS struct {
 	roundAt, planAt time.Duration
 	lookAt          time.Duration // never: no limit could be raised before the next round
 	watched         []int         // IDs of the pods that looks read
+	members         []int         // IDs of the pods of the last round, and of those taken in since
+	joinAt          time.Duration // never: no pod waits to be taken in
+	joinedAt        time.Duration
 	renewedAt       time.Duration // the agent's Lease
 	// livenessAt is when the age of the Lease may have a consequence. It is looked at with the
 	// rounds, not at a time of its own: a call of the policy between them would change the rounding
@@ -136,7 +140,9 @@ func keptFloor(c demand.Container) cpu.Milli {
 
 // New is a node's MBCAS before its first round.
 func New(cfg Config) *MBCAS {
-	return &MBCAS{cfg: cfg, pods: map[int]*pod{}, planAt: never, lookAt: never, livenessAt: never}
+	return &MBCAS{
+		cfg: cfg, pods: map[int]*pod{}, planAt: never, lookAt: never, joinAt: never, joinedAt: -joinInterval, livenessAt: never,
+	}
 }
 
 const never = time.Duration(1<<63 - 1)
@@ -163,18 +169,39 @@ func (m *MBCAS) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 			m.planAt = r.Now
 		}
 		m.roundAt, m.lookAt = r.Now+m.cfg.Interval, r.Now
+		m.joinAt = never
 		m.planLook()
-	} else if r.Now >= m.lookAt {
-		if !r.Outage {
-			m.look(r)
-		}
-		m.planLook()
+	} else {
+		m.betweenRounds(r)
 	}
 	var actions []sim.Action
 	if r.Now >= m.planAt {
 		actions = m.planResizes(r)
 	}
-	return actions, min(m.roundAt, m.planAt, m.lookAt)
+	return actions, min(m.roundAt, m.planAt, m.lookAt, m.joinAt)
+}
+
+// ObservesStarts implements sim.StartObserver: the API server tells the agent. A pod that is taken in when it starts
+// has not been throttled yet, so without looks that has no effect.
+func (m *MBCAS) ObservesStarts() bool { return m.cfg.Round.LookInterval > 0 }
+
+// joinInterval is the least time between two joins, as in the agent.
+const joinInterval = 250 * time.Millisecond
+
+// betweenRounds takes new pods in, and looks at those that looks read.
+func (m *MBCAS) betweenRounds(r *sim.Snapshot) {
+	if r.Now >= m.joinAt {
+		m.joinAt = never
+		if !r.Outage && m.state.TakesIn() {
+			m.join(r)
+		}
+	}
+	if r.Now >= m.lookAt {
+		if !r.Outage {
+			m.look(r)
+		}
+		m.planLook()
+	}
 }
 
 // planLook sets the time of the next look, which is before the next round.
@@ -196,6 +223,7 @@ func (m *MBCAS) trackPods(r *sim.Snapshot) {
 				limit: p.Spec.Limit, declared: p.Spec.Limit,
 			}
 			m.pods[p.ID] = known
+			m.joinAt = min(m.joinAt, max(r.Now, m.joinedAt+joinInterval))
 		}
 		if p.ExternalChanges != known.external {
 			known.external, known.ours, known.limit, known.doneAt = p.ExternalChanges, false, p.Limit, r.Now

@@ -296,6 +296,26 @@ func TestDecisionsArriveLate(t *testing.T) {
 	}
 }
 
+// TestNewPodsNeedNotWaitForARound: the limit of a pod that starts between two rounds, and is throttled at once, rises
+// before the next round.
+func TestNewPodsNeedNotWaitForARound(t *testing.T) {
+	const start = 30*time.Second + 100*time.Millisecond
+	for looks, want := range map[bool]time.Duration{true: 31 * time.Second, false: 33 * time.Second} {
+		cfg := DefaultConfig()
+		if !looks {
+			cfg.Round.LookInterval = 0
+		}
+		r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 4}, Length: 40 * time.Second, Seed: 1, Pods: []sim.PodSpec{
+			{Name: "other", Request: 500, Limit: 1000, Spin: load.Constant(0.1)},
+			{Name: "new", Request: 100, Limit: 500, Spin: load.Constant(2), Start: start},
+		}}, New(cfg))
+		changes := r.Pods[1].Changes
+		if len(changes) == 0 || changes[0].At >= want || !looks && changes[0].At < 31*time.Second || changes[0].To <= 500 {
+			t.Errorf("looks %v: changes %+v, want the first one before %v", looks, changes, want)
+		}
+	}
+}
+
 // supersedes says whether a change is an increase after a decrease.
 func supersedes(last, c sim.Change) bool { return last.To < last.From && c.To > c.From }
 

@@ -14,6 +14,9 @@ type Policy interface {
 	Decide(r *Snapshot) (actions []Action, next time.Duration)
 }
 
+// StartObserver is a policy that is called when a pod starts, too, if it says so.
+type StartObserver interface{ ObservesStarts() bool }
+
 // Snapshot is the node as a policy sees it. It is valid until Decide returns.
 type Snapshot struct {
 	Now         time.Duration

@@ -206,6 +206,9 @@ func (r *Simulation) handle(e event) {
 			w.addPod(len(r.node.pods), e.starts)
 		}
 		id := r.node.Add(*e.starts)
+		if o, ok := r.policy.(StartObserver); ok && o.ObservesStarts() {
+			r.decideAt = min(r.decideAt, e.at)
+		}
 		r.out.Pods = append(r.out.Pods, PodResult{Spec: *e.starts})
 		r.lastPoint = append(r.lastPoint, Counters{})
 		r.warmUpEnd = append(r.warmUpEnd, Counters{})
