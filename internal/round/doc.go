@@ -10,8 +10,8 @@
 //   - NoPodIsLoweredWhileDemandsFit: a price from before lowers no pod, and ends decreases in steps.
 //   - DemandsAroundTheSupplyWriteLittle: which costs next to no publications.
 //   - UncappedPodsAreRaised: an uncapped pod that needs more and does not saturate gets its ceiling under a price.
-//   - RaisesLeaveOthersTheirDemand: while it is not scarce, no container is raised beyond the larger of what the
-//     demands of the others leave and its share.
+//   - RaisesLeaveOthersTheirDemand: while it is not scarce, the containers of a pod that are raised, and
+//     the demand of its others, take no more than other pods leave, or its share if that is more.
 //   - PastThrottlingRaisesNothing: a pod that was throttled until it became idle gets its declared limit at most.
 //   - FloorsLeaveRoom: where floors exceed the supply, a pod that demands more than its floor gets
 //     the floor, and no other pod is capped.

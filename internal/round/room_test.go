@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -112,6 +113,30 @@ func TestSaturatingPodsGetNoMoreThanIsLeft(t *testing.T) {
 			if got := s.mostRaised(DefaultConfig(), &c.b) == 1500; got != (c.bounded || !binds) {
 				t.Errorf("%s, price binds %v: bounded %v", name, binds, got)
 			}
+		}
+	}
+}
+
+// TestContainersTogetherLeaveOthersTheirDemand: a pod of two containers that saturate gets what other pods leave once. The
+// unused limit of a third container does not count.
+func TestContainersTogetherLeaveOthersTheirDemand(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits, demands []cpu.Milli
+		want            cpu.Milli
+	}{
+		"one":                    {[]cpu.Milli{500}, []cpu.Milli{1000}, 3000},
+		"two":                    {[]cpu.Milli{500, 500}, []cpu.Milli{1000, 1000}, 3000},
+		"two beside an idle one": {[]cpu.Milli{500, 500, 4000}, []cpu.Milli{1000, 1000, 200}, 2800 + 4000},
+	} {
+		p, s := demand.Pod{UID: "p"}, State{estimates: map[string]demand.Estimate{}}
+		b := bidder{leftByOthers: 3000, bid: market.Bid{Ceiling: 20_000}}
+		for i, limit := range c.limits {
+			id := string(rune('a' + i))
+			p.Containers = append(p.Containers, demand.Container{ID: id, Declared: limit, Limit: limit}.Within(0, 8000))
+			s.estimates[id] = demand.Estimate{Mean: c.demands[i].Cores()}
+		}
+		if got := s.uncappedLimit(DefaultConfig(), &b, p); got != c.want {
+			t.Errorf("%s: the pod is raised to %v, want %v", name, got, c.want)
 		}
 	}
 }

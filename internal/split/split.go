@@ -99,23 +99,24 @@ func Raise(parts []Part, leftByOthers cpu.Milli) (raised []Part, total cpu.Milli
 			closest = i
 		}
 	}
-	unclaimed := max(0, (leftByOthers - least).RoundDown(cpu.Quantum))
-	if largest, all := gains(raised); largest <= unclaimed {
+	needs := func(i int) bool { return i == closest || raised[i].Demand >= raised[i].Floor }
+	var all, needed, unused cpu.Milli // raises of all, and of those that need one; limits that others do not use
+	for i, p := range raised {
+		if all += p.Ceiling - p.Floor; needs(i) {
+			needed += p.Ceiling - p.Floor
+		} else {
+			unused += p.Floor - p.Demand
+		}
+	}
+	unclaimed := leftByOthers - least
+	needed = max(0, min(needed, (unclaimed+unused).RoundDown(cpu.Quantum)))
+	if unclaimed = max(0, unclaimed.RoundDown(cpu.Quantum)); needed <= unclaimed {
 		return raised, least + min(all, unclaimed)
 	}
 	for i := range raised {
-		if p := &raised[i]; i != closest && p.Demand < p.Floor {
-			p.Ceiling = p.Floor
+		if !needs(i) {
+			raised[i].Ceiling = raised[i].Floor
 		}
 	}
-	largest, all := gains(raised)
-	return raised, least + max(largest, min(all, unclaimed))
-}
-
-// gains is how far the bounds of parts are apart: the largest difference, and the sum.
-func gains(parts []Part) (largest, all cpu.Milli) {
-	for _, p := range parts {
-		largest, all = max(largest, p.Ceiling-p.Floor), all+p.Ceiling-p.Floor
-	}
-	return largest, all
+	return raised, least + needed
 }

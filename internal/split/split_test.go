@@ -110,11 +110,14 @@ func TestRaisesGiveWhatIsLeft(t *testing.T) {
 		parts []Part
 		want  []cpu.Milli
 	}{
-		"one container":             {[]Part{part(500, 1000)}, []cpu.Milli{3500}},
-		"two that need more":        {[]Part{part(500, 1000), part(500, 1000)}, []cpu.Milli{1750, 1750}},
-		"one beside a small one":    {[]Part{part(500, 1000), part(200, 10)}, []cpu.Milli{3490, 200}},
-		"one beside a high limit":   {[]Part{part(500, 1000), part(4000, 100)}, []cpu.Milli{3400, 4000}},
-		"two beside a high limit":   {[]Part{part(500, 1000), part(500, 1000), part(3000, 100)}, []cpu.Milli{1450, 1450, 3000}},
+		"one container":           {[]Part{part(500, 1000)}, []cpu.Milli{3500}},
+		"two that need more":      {[]Part{part(500, 1000), part(500, 1000)}, []cpu.Milli{1750, 1750}},
+		"one beside a small one":  {[]Part{part(500, 1000), part(200, 10)}, []cpu.Milli{3490, 200}},
+		"one beside a high limit": {[]Part{part(500, 1000), part(4000, 100)}, []cpu.Milli{3400, 4000}},
+		"two beside a high limit": {[]Part{part(500, 1000), part(500, 1000), part(3000, 100)}, []cpu.Milli{1700, 1700, 3000}},
+		"one beside a ceiling": {
+			[]Part{{Limit: 500, Demand: 1000, Floor: 10, Ceiling: 800}, part(200, 150)}, []cpu.Milli{800, 2500},
+		},
 		"one that may soon need it": {[]Part{part(2000, 900), part(2000, 100)}, []cpu.Milli{3400, 2000}},
 	} {
 		raised, total := Raise(c.parts, 3500)
