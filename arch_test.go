@@ -84,6 +84,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/cli/explain", `
 		api/v1alpha1/reasons cpu api/v1alpha1 internal/kube internal/constraints internal/cli/format
 		internal/cli/snapshot kubernetes`},
+	{"internal/cli/forward", "kubernetes"},
 	{"internal/cli/cluster", `
 		api/v1alpha1 actuator/podresize internal/kube internal/constraints internal/autoscalers
 		internal/cli/format internal/cli/snapshot internal/restore kubernetes`},
@@ -96,7 +97,7 @@ var rules = []struct{ pkg, imports string }{
 		internal/cli/snapshot internal/cli/cluster kubernetes`},
 	{"internal/cli", `
 		api/v1alpha1/reasons cpu api/v1alpha1 actuator actuator/podresize internal/kube internal/cli/format
-		internal/cli/snapshot internal/cli/explain internal/cli/cluster internal/cli/doctor internal/cli/resize
+		internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
 		internal/program internal/restore kubernetes github.com/spf13`},
 	// The lab: it runs the code that ships, and does not ship itself.
 	{"internal/lab/load", ""},

@@ -289,8 +289,9 @@ func refusedByRBAC() []request {
 			{"run a pod as an agent", create(newPod(system, "mbcas-agent")), createNo},
 		}.of(byRBAC, editor, admin),
 		rows{
-			{"read from other pods", may("get", "pods/proxy", "shop"), ""},
-			{"send to an agent", may("create", "pods/proxy", system), ""},
+			{"read from other pods", may("get", "pods/portforward", "shop"), ""},
+			{"open a port of other pods", may("create", "pods/portforward", "shop"), ""},
+			{"send to an agent's port in the cluster", may("create", "pods/proxy", system), ""},
 			{"resize where it has no role", limit("kube-system/web", "app", "310m"), "pods/resize"},
 			{"pause everything", pause, createNo},
 		}.of(byRBAC, pluginUser),
@@ -327,7 +328,8 @@ func ofTenants() []request {
 			{"correct a NodeAllocation", patch(nodeAllocation("node-1", nil), constrain), ""},
 		}.allowed(masters),
 		rows{
-			{"read from an agent", may("get", "pods/proxy", system), ""},
+			{"read from an agent by a websocket", may("get", "pods/portforward", system), ""},
+			{"read from an agent by SPDY", may("create", "pods/portforward", system), ""},
 			{"resize where it has the role", resizeAs("kubectl-mbcas", web, containers("app", `"limits":{"cpu":"310m"}`)), ""},
 		}.allowed(pluginUser),
 	)

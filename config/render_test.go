@@ -227,6 +227,7 @@ func excesses(role string, r rbacv1.PolicyRule) (faults []string) {
 		switch {
 		case !writes:
 		case resource == "pods/resize" && (role == "mbcas-controller" || role == "mbcas-plugin-resize") && slices.Equal(r.Verbs, []string{"patch"}):
+		case resource == "pods/portforward" && role == "mbcas-plugin" && slices.Equal(r.Verbs, []string{"get", "create"}):
 		case strings.HasPrefix(resource, "pods"), resource == "nodes", resource == "namespaces":
 			faults = append(faults, "writes "+resource)
 		case strings.HasPrefix(resource, "demandsignals") && role != "mbcas-edit" && !(role == "mbcas-controller" && resource == "demandsignals/status" && slices.Equal(r.Verbs, []string{"patch"})):

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/mbcas/mbcas/internal/agent"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/program"
 )
 
@@ -35,10 +37,12 @@ func main() {
 
 // settings are the flags.
 type settings struct {
-	agent      agent.Config
-	listen     string
-	kubeconfig string
-	logLevel   slog.Level
+	agent  agent.Config
+	listen string
+	// debugListen is for what names pods.
+	debugListen netip.AddrPort
+	kubeconfig  string
+	logLevel    slog.Level
 }
 
 func run(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) error {
@@ -64,12 +68,15 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", s.listen)
-	if err != nil {
-		return fmt.Errorf("listen on %s: %w", s.listen, err)
+	var l agent.Listeners
+	if l.Cluster, err = net.Listen("tcp", s.listen); err != nil {
+		return fmt.Errorf("listen on %s: %w; give another address with --listen", s.listen, err)
 	}
-	log.Info("agent starts",
-		"version", version, "node", s.agent.Node, "interval", s.agent.Interval, "listen", l.Addr().String())
+	if l.Debug, err = net.Listen("tcp", s.debugListen.String()); err != nil {
+		return fmt.Errorf("listen on %s: %w; give another address with --debug-listen", s.debugListen, err)
+	}
+	log.Info("agent starts", "version", version, "node", s.agent.Node, "interval", s.agent.Interval,
+		"listen", l.Cluster.Addr().String(), "debugListen", l.Debug.Addr().String())
 	return a.Run(ctx, l)
 }
 
@@ -95,12 +102,19 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 	f.StringVar(&c.Kernel.Root, "cgroup-root", "/sys/fs/cgroup", "where the host's /sys/fs/cgroup is mounted")
 	f.BoolVar(&c.Kernel.MemoryIOPressure, "memory-io-pressure", false, "read the memory and IO pressure of every "+
 		"container, too: the demand of a stalled container is its usage")
-	f.StringVar(&s.listen, "listen", ":9090", "address for /healthz, /readyz, /metrics and /debug/round")
+	f.StringVar(&s.listen, "listen", ":9090", "address for /healthz, /readyz and /metrics")
+	loopback := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), kube.AgentDebugPort)
+	f.TextVar(&s.debugListen, "debug-listen", loopback, "loopback `address` for /debug/round, which kubectl mbcas "+
+		"reads on this port through pods/portforward")
 	f.StringVar(&s.kubeconfig, "kubeconfig", "",
 		"file with access to the API server; empty: that of the pod's service account")
 	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	if err := program.Parse(f, args, stderr); err != nil {
 		return settings{}, err
+	}
+	if !s.debugListen.Addr().IsLoopback() {
+		return settings{}, program.UsageError{Err: fmt.Errorf("--debug-listen=%s: want a loopback address, such as %s: "+
+			"what is served there names pods and asks for no credentials", s.debugListen, loopback)}
 	}
 	with, err := c.With(agent.Profile(*profile))
 	if err != nil {

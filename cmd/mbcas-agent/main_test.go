@@ -22,7 +22,7 @@ func TestParse(t *testing.T) {
 		"in a pod": {env: pod, check: func(s settings) bool {
 			c := s.agent
 			return c.Node == "n1" && c.Kernel.OwnPod == "u1" && c.Holder == "agent-x" && c.Namespace == "elsewhere" &&
-				c.Interval == time.Second && !c.Kernel.MemoryIOPressure && c.Kernel.Root == "/sys/fs/cgroup" && s.listen == ":9090" && s.logLevel == slog.LevelInfo
+				c.Interval == time.Second && !c.Kernel.MemoryIOPressure && c.Kernel.Root == "/sys/fs/cgroup" && s.listen == ":9090" && s.debugListen.String() == "127.0.0.1:9091" && s.logLevel == slog.LevelInfo
 		}},
 		"flags win": {args: []string{"--node-name=n2", "--cgroup-root=/host/cgroup", "--interval=500ms", "--reserve=0.2", "--credits=1.5", "--listen=:1", "--log-level=debug"}, env: pod, check: func(s settings) bool {
 			c := s.agent
@@ -47,16 +47,20 @@ func TestParse(t *testing.T) {
 		"paced increases": {args: []string{"--increase-interval=80s", "--profile=conservative"}, env: pod, check: func(s settings) bool {
 			return s.agent.Round.Pacing.IncreaseInterval == 80*time.Second && s.agent.Round.Pacing.Burst > 0
 		}},
-		"bad increases":  {args: []string{"--increase-interval=-1s"}, env: pod, bad: "IncreaseInterval"},
-		"no node":        {bad: "no node"},
-		"bad profile":    {args: []string{"--profile=bold"}, env: pod, bad: "bold"},
-		"bad interval":   {args: []string{"--interval=1h"}, env: pod, bad: "want 100ms to 10s"},
-		"bad reserve":    {args: []string{"--reserve=1"}, env: pod, bad: "Reserve"},
-		"bad credits":    {args: []string{"--credits=0"}, env: pod, bad: "credits MaxFactor"},
-		"bad level":      {args: []string{"--log-level=loud"}, env: pod, bad: "loud"},
-		"unknown flag":   {args: []string{"--nope"}, env: pod, bad: "nope"},
-		"loose argument": {args: []string{"start"}, env: pod, bad: "start"},
-		"no duration":    {args: []string{"--interval=1"}, env: pod, bad: "interval"},
+		"bad increases":            {args: []string{"--increase-interval=-1s"}, env: pod, bad: "IncreaseInterval"},
+		"no node":                  {bad: "no node"},
+		"bad profile":              {args: []string{"--profile=bold"}, env: pod, bad: "bold"},
+		"bad interval":             {args: []string{"--interval=1h"}, env: pod, bad: "want 100ms to 10s"},
+		"bad reserve":              {args: []string{"--reserve=1"}, env: pod, bad: "Reserve"},
+		"bad credits":              {args: []string{"--credits=0"}, env: pod, bad: "credits MaxFactor"},
+		"bad level":                {args: []string{"--log-level=loud"}, env: pod, bad: "loud"},
+		"debug on any address":     {args: []string{"--debug-listen=0.0.0.0:9091"}, env: pod, bad: "want a loopback address, such as 127.0.0.1:9091"},
+		"debug without a host":     {args: []string{"--debug-listen=:9091"}, env: pod, bad: "debug-listen"},
+		"debug on a host's name":   {args: []string{"--debug-listen=localhost:9091"}, env: pod, bad: "debug-listen"},
+		"debug on an IPv6 address": {args: []string{"--debug-listen=[::1]:1"}, env: pod, check: func(s settings) bool { return s.debugListen.Port() == 1 }},
+		"unknown flag":             {args: []string{"--nope"}, env: pod, bad: "nope"},
+		"loose argument":           {args: []string{"start"}, env: pod, bad: "start"},
+		"no duration":              {args: []string{"--interval=1"}, env: pod, bad: "interval"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

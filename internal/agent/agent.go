@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -40,9 +41,17 @@ func New(cfg Config, api *rest.Config, log *slog.Logger) (*Agent, error) {
 	return a, nil
 }
 
-// Run works until ctx ends, and serves HTTP on l. It returns an error only when it cannot serve: it
-// waits for everything else that is missing, and /readyz and the log name it.
-func (a *Agent) Run(ctx context.Context, l net.Listener) error {
+// Listeners are where an agent serves HTTP.
+type Listeners struct {
+	// Cluster is for the probes and the metrics, which name no pod.
+	Cluster net.Listener
+	// Debug is for what names pods. It listens on a loopback address.
+	Debug net.Listener
+}
+
+// Run works until ctx ends, and serves HTTP. It returns an error only when it cannot serve: it waits for
+// everything else that is missing, and /readyz and the log name it.
+func (a *Agent) Run(ctx context.Context, l Listeners) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	m, state := newMetrics(), newHealth(a.cfg.Interval, time.Now())
@@ -85,10 +94,15 @@ func (a *Agent) Run(ctx context.Context, l net.Listener) error {
 	for _, run := range []func(context.Context){objects.Run, loop.Run, publisher.Run, heartbeat.Run} {
 		running.Go(func() { run(ctx) })
 	}
-	err := serve(ctx, l, routes(state, m, &loop.last))
+	var debug error
+	running.Go(func() {
+		debug = serve(ctx, l.Debug, debugRoutes(&loop.last))
+		stop()
+	})
+	err := serve(ctx, l.Cluster, routes(state, m))
 	stop()
 	running.Wait()
-	return err
+	return errors.Join(err, debug)
 }
 
 // openHost finds the node's cgroups.

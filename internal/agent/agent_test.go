@@ -45,6 +45,8 @@ type world struct {
 	node *apiserver.Kubelet
 	ns   string
 	tree *cgroups.Tree
+	// debug is the URL of what names pods, of the agent that runs.
+	debug string
 
 	stalls  bool    // the agent reads memory and IO pressure
 	stalled float64 // share of time in which every load waits for memory
@@ -226,17 +228,20 @@ func (w *world) agent(access *rest.Config) (url string, stop func()) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		w.t.Fatal(err)
+	var l Listeners
+	for _, to := range []*net.Listener{&l.Cluster, &l.Debug} {
+		if *to, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			w.t.Fatal(err)
+		}
 	}
+	w.debug = "http://" + l.Debug.Addr().String()
 	stop = start(func(ctx context.Context) {
 		if err := a.Run(ctx, l); err != nil {
 			w.t.Error(err)
 		}
 	})
 	w.t.Cleanup(stop)
-	return "http://" + l.Addr().String(), stop
+	return "http://" + l.Cluster.Addr().String(), stop
 }
 
 func (w *world) get(url string) (int, string) {
@@ -340,9 +345,12 @@ func TestAgent(t *testing.T) {
 		t.Errorf("mbcas_node_supply_cores is %v, want 1.8 to 3.6", v)
 	}
 	var r allocation.RoundReport
-	if _, body := w.get(url + "/debug/round"); json.Unmarshal([]byte(body), &r) != nil || len(r.Pods) != 1 ||
+	if _, body := w.get(w.debug + "/debug/round"); json.Unmarshal([]byte(body), &r) != nil || len(r.Pods) != 1 ||
 		r.Pods[0].Name != "throttled" || r.Pods[0].Limit != 1000 || r.Pods[0].Desired < 3000 || r.Pods[0].Throttled < 0.8 {
 		t.Errorf("debug/round: %s", body)
+	}
+	if code, body := w.get(url + "/debug/round"); code != http.StatusNotFound || strings.Contains(body, pod.Name) {
+		t.Errorf("the port of the metrics answers /debug/round: %d %s", code, body)
 	}
 }
 

@@ -13,19 +13,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// routes are the agent's HTTP handlers:
+// routes are the agent's handlers for the whole cluster. Nothing that they say names a pod:
 //
 //	/healthz      200 while the round loop ticks
 //	/readyz       200 while rounds complete; otherwise why not
 //	/metrics      Prometheus
-//	/debug/round  the last round as JSON, see allocation.RoundReport
-func routes(h *health, m *metrics, last *atomic.Pointer[roundResult]) http.Handler {
+func routes(h *health, m *metrics) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", checkHandler(h.Healthy))
 	mux.HandleFunc("GET /readyz", checkHandler(h.Ready))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		DisableCompression: true, MaxRequestsInFlight: 2,
 	}))
+	return mux
+}
+
+// debugRoutes are the handlers that name pods, for the loopback of the agent's pod. None of them writes:
+// each process of the pod, and each user with the verb on pods/portforward, reaches them.
+//
+//	/debug/round  the last round as JSON, see allocation.RoundReport
+func debugRoutes(last *atomic.Pointer[roundResult]) http.Handler {
+	mux := http.NewServeMux()
 	mux.HandleFunc("GET /debug/round", func(w http.ResponseWriter, _ *http.Request) {
 		r := last.Load()
 		if r == nil {

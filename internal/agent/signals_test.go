@@ -21,7 +21,7 @@ func TestStallSignals(t *testing.T) {
 			w.stalls, w.stalled = asked, 0.95
 			w.mu.Unlock()
 			_, pa := w.run("thrashing", "500m", "1", 0.4, 0.9)
-			url, _ := w.agent(w.access())
+			w.agent(w.access())
 			w.eventually("a decision", func() bool { return w.allocation(pa).Spec.Decision != nil })
 			d := w.allocation(pa).Spec.Decision
 			if (d.MemoryPressurePercent != nil) != asked || (d.IOPressurePercent != nil) != asked || d.ThrottledPercent < 80 {
@@ -31,7 +31,7 @@ func TestStallSignals(t *testing.T) {
 			// alone makes 720m of that.
 			w.eventually("the figures", func() bool {
 				var r allocation.RoundReport
-				if _, body := w.get(url + "/debug/round"); json.Unmarshal([]byte(body), &r) != nil || len(r.Pods) != 1 {
+				if _, body := w.get(w.debug + "/debug/round"); json.Unmarshal([]byte(body), &r) != nil || len(r.Pods) != 1 {
 					return false
 				}
 				p := r.Pods[0]

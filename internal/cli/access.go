@@ -10,11 +10,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/forward"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -101,8 +103,8 @@ func (f *flags) connect() (*cluster.Access, error) {
 		return nil, fmt.Errorf("API server %s: %w", rest.Host, err)
 	}
 	round := func(ctx context.Context, agent *corev1.Pod) ([]byte, error) {
-		pods := k.CoreV1().Pods(agent.Namespace)
-		return pods.ProxyGet("http", agent.Name, cluster.AgentPort, "/debug/round", nil).DoRaw(ctx)
+		pod := types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}
+		return forward.Get(ctx, rest, pod, kube.AgentDebugPort, "/debug/round")
 	}
 	return &cluster.Access{
 		Client: c, Discovery: k.Discovery(), Namespace: namespace, System: f.system, Now: time.Now, Round: round,

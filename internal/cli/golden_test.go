@@ -118,7 +118,7 @@ const round = `{"at":"2026-11-21T11:59:59Z","took":"2ms",
 // TestRoundsUnreadable: if the last round cannot be read, the published decisions are shown, with a
 // note that says why.
 func TestRoundsUnreadable(t *testing.T) {
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods/proxy"}, "mbcas-agent-abcde", errors.New("no"))
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods/portforward"}, "mbcas-agent-abcde", errors.New("no"))
 	for name, answer := range map[string]func(context.Context, *corev1.Pod) ([]byte, error){
 		"round-forbidden": func(context.Context, *corev1.Pod) ([]byte, error) { return nil, forbidden },
 		"round-malformed": respond("<html>"),

@@ -51,6 +51,9 @@ const (
 // SystemNamespace is where MBCAS itself runs by default.
 const SystemNamespace = "mbcas-system"
 
+// AgentDebugPort is the port on the loopback of an agent's pod on which it serves what names pods.
+const AgentDebugPort = 9091
+
 // Objects in the namespace that MBCAS runs in, which its parts and users share.
 const (
 	// SwitchName is the ConfigMap that pauses all resizes: PausedKey set to anything but "false"

@@ -17,6 +17,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -70,7 +71,8 @@ func auditLog(kubeconfig string) string {
 // suite is a cluster with MBCAS on it.
 type suite struct {
 	client.Client
-	node string
+	access *rest.Config
+	node   string
 	// remote says that the node is another machine, so that its kernel's files are not here.
 	remote bool
 	// ceiling is the highest limit of a pod on it.
@@ -97,7 +99,7 @@ func start(t *testing.T, prepare ...func(*suite)) *suite {
 	if err := schemes.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	s := &suite{}
+	s := &suite{access: config}
 	if s.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}

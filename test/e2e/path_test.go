@@ -1,7 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os/exec"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -14,6 +19,9 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/cli/forward"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/test/internal/guard"
 )
 
@@ -47,6 +55,7 @@ func (s *path) run(t *testing.T) {
 		run  func(*path, *testing.T)
 	}{
 		{"PodsRunUnprivileged", (*path).podsRunUnprivileged},
+		{"LastRoundIsOnLoopback", (*path).lastRoundIsOnLoopback},
 		{"IdleNodeRaisesLimits", (*path).idleNodeRaisesLimits},
 		{"KilledOnAnIdleNode", (*path).killedOnAnIdleNode},
 		{"ContentionLowersLimits", (*path).contentionLowersLimits},
@@ -96,6 +105,36 @@ func (s *path) podsRunUnprivileged(t *testing.T) {
 	}
 	if !accounts["mbcas-agent"] || !accounts["mbcas-controller"] {
 		t.Errorf("service accounts %v: want those of the agent and the controller", accounts)
+	}
+}
+
+// lastRoundIsOnLoopback: what names pods can be read through pods/portforward, and neither from the network
+// nor through pods/proxy.
+func (s *path) lastRoundIsOnLoopback(t *testing.T) {
+	agent := s.agent(t)
+	if agent == nil {
+		t.Fatalf("no agent on %s", s.node)
+	}
+	pod := client.ObjectKeyFromObject(agent)
+	var last allocation.RoundReport
+	wait(t, time.Minute, "the last round names the managed pods", func() (bool, string) {
+		data, err := forward.Get(t.Context(), s.access, pod, kube.AgentDebugPort, "/debug/round")
+		if err == nil {
+			err = json.Unmarshal(data, &last)
+		}
+		return err == nil && len(last.Pods) >= len(managed), orError(err, "%d pods", len(last.Pods))
+	})
+	address := net.JoinHostPort(agent.Status.PodIP, strconv.Itoa(kube.AgentDebugPort))
+	if c, err := net.DialTimeout("tcp", address, 5*time.Second); err == nil {
+		c.Close()
+		t.Errorf("%s, the port for what names pods, is open to the network", address)
+	}
+	for _, port := range []string{"9090", strconv.Itoa(kube.AgentDebugPort)} {
+		out, err := exec.CommandContext(t.Context(), "kubectl", "get", "--raw",
+			fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%s/proxy/debug/round", pod.Namespace, pod.Name, port)).CombinedOutput()
+		if err == nil {
+			t.Errorf("pods/proxy on port %s answers /debug/round: %s", port, out)
+		}
 	}
 }
 

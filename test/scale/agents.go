@@ -59,7 +59,7 @@ func (w *world) startAgents(ctx context.Context, within time.Duration) (*agents,
 		}
 		a.Open = w.loads.open(w.cores)
 		all.running.Go(func() {
-			if err := a.Run(ctx, newUnusedListener()); err != nil {
+			if err := a.Run(ctx, agent.Listeners{Cluster: newUnusedListener(), Debug: newUnusedListener()}); err != nil {
 				w.log.Error("agent ended", "node", cfg.Node, "err", err)
 			}
 		})

@@ -27,7 +27,7 @@ type Access struct {
 	// System is the namespace that MBCAS runs in.
 	System string
 	Now    func() time.Time
-	// Round reads /debug/round of an agent's pod: the last round of its node.
+	// Round reads /debug/round of an agent's pod, through pods/portforward: the last round of its node.
 	Round func(ctx context.Context, agent *corev1.Pod) ([]byte, error)
 }
 
@@ -50,7 +50,6 @@ func Scheme() *runtime.Scheme {
 const (
 	ControllerName = "mbcas-controller" // Deployment and its service account
 	AgentName      = "mbcas-agent"      // DaemonSet
-	AgentPort      = "9090"
 	CRDName        = "podallocations.allocation.mbcas.io"
 	NodeCRDName    = "nodeallocations.allocation.mbcas.io"
 	SignalCRDName  = "demandsignals.allocation.mbcas.io"

@@ -58,7 +58,7 @@ func (m *member) start() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = a.Run(ctx, newUnused()) // it ends with ctx alone
+		_ = a.Run(ctx, production.Listeners{Cluster: newUnused(), Debug: newUnused()}) // it ends with ctx alone
 	}()
 	m.stop = func() {
 		m.runs, m.stop = false, func() {}
