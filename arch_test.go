@@ -96,7 +96,7 @@ var rules = []struct{ pkg, imports string }{
 		api/v1alpha1/reasons internal/eligibility cpu actuator actuator/podresize internal/kube internal/cli/format
 		internal/cli/snapshot internal/cli/cluster kubernetes`},
 	{"internal/cli", `
-		api/v1alpha1/reasons cpu api/v1alpha1 actuator actuator/podresize internal/kube internal/cli/format
+		api/v1alpha1/reasons cpu market api/v1alpha1 actuator actuator/podresize internal/kube internal/allocation internal/cli/format
 		internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
 		internal/program internal/restore kubernetes github.com/spf13`},
 	// The lab: it runs the code that ships, and does not ship itself.

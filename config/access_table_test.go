@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -51,12 +52,20 @@ const (
 func ofAgents() []request {
 	const own = "the Lease mbcas-agent-node-1 of mbcas-system only"
 	mine, ofNode := allocation(web), "of that node only"
+	const nothingMore = "adds nothing to its Lease but"
+	market := func(size int) map[string]string { return map[string]string{kube.MarketKey: strings.Repeat("x", size)} }
 	return slices.Concat(
 		rows{
 			{"decide for a pod of its node", decide(web), ""},
 			{"withdraw a decision", patch(mine, withDecision), ""},
 			{"create its Lease", create(lease(system, "mbcas-agent-node-1")), ""},
 		}.allowed(agent1),
+		rows{{"say what its market is", create(says(market(512), nil)), ""}}.allowed(agent1),
+		rows{
+			{"say too much of its market", create(says(market(513), nil)), nothingMore},
+			{"annotate its Lease", create(says(map[string]string{"x": "y"}, nil)), nothingMore},
+			{"label its Lease", create(says(nil, map[string]string{"x": "y"})), nothingMore},
+		}.of(leases, agent1),
 		rows{{"decide for a pod of its node", decide(other), ""}}.allowed(agent2),
 		rows{
 			{"decide for a pod of node-2", decide(other), ofNode},

@@ -338,6 +338,15 @@ func lease(namespace, name string) object {
 	}
 }
 
+// says is the agent's Lease of node-1 with more in its metadata.
+func says(annotations, labels map[string]string) object {
+	return func(*environment) client.Object {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: system, Name: "mbcas-agent-node-1", Annotations: annotations, Labels: labels,
+		}}
+	}
+}
+
 // event is one about a pod, as that reporter sends it.
 func event(key, reporter string) object {
 	return func(e *environment) client.Object {

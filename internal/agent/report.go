@@ -11,6 +11,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/market"
 )
 
 // report is the round for /debug/round.
@@ -76,7 +77,10 @@ const unconfirmedAfter = 30 * time.Second
 // update takes in a round.
 func (s *standing) update(r *roundResult) {
 	n := r.Output.Node
-	m := allocation.NodeMarket{Price: n.Price, Supply: n.Supply, Demand: n.Demand, Usage: n.Usage}
+	m := allocation.NodeMarket{
+		Price: n.Price, Supply: n.Supply, Demand: n.Demand, Usage: n.Usage,
+		Managed: n.Bidders, Full: n.FloorsExceedSupply,
+	}
 	decided := make(map[types.UID]time.Time, len(r.Snapshot.Pods))
 	open := map[types.UID]bool{} // a decision is published, and none was made since the start
 	s.mu.Lock()
@@ -104,6 +108,9 @@ func (s *standing) update(r *roundResult) {
 		}
 		if d.Publish {
 			m.Waiting++
+		}
+		if d.Bound == market.ByPrice {
+			m.Capped++
 		}
 		delete(open, uid)
 	}

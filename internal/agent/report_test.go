@@ -10,6 +10,7 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/market"
 )
 
 // TestStandsBy: the agent confirms the decisions that it makes anew with each round, and not one that
@@ -62,5 +63,28 @@ func TestStandsBy(t *testing.T) {
 	s.update(untold)
 	if m, _ := allocation.ParseNodeMarket(s.say(t0)); m.Unconfirmed != allocation.AllPods {
 		t.Errorf("without a NodeAllocation the agent says %+v, want that it stands by nothing", m)
+	}
+}
+
+// TestSaysMarket: the Lease has the node's market: pods that bid, pods that the price caps, decisions that wait,
+// and whether the floors exceed the supply.
+func TestSaysMarket(t *testing.T) {
+	r := roundOf(t0, true)
+	r.Snapshot.Refs = []podRef{{UID: "capped"}, {UID: "waiting"}, {UID: "floored"}, {UID: "idle"}}
+	r.Output = round.Output{
+		Node: round.NodeDecision{Price: 2, Supply: 3600, Demand: 9000, Usage: 3500, Bidders: 4, FloorsExceedSupply: true},
+		Decisions: []round.Decision{
+			{Pod: 0, Bound: market.ByPrice}, {Pod: 1, Bound: market.ByPrice, Publish: true},
+			{Pod: 2, Bound: market.ByFloor}, {Pod: 3},
+		},
+	}
+	var s standing
+	s.update(r)
+	m, err := allocation.ParseNodeMarket(s.say(t0))
+	want := allocation.NodeMarket{
+		Round: 1, Price: 2, Supply: 3600, Demand: 9000, Usage: 3500, Managed: 4, Capped: 2, Waiting: 1, Full: true,
+	}
+	if m.Unconfirmed, m.Epoch = "", want.Epoch; err != nil || m != want {
+		t.Errorf("the Lease says %+v (%v), want %+v", m, err, want)
 	}
 }

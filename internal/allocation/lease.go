@@ -25,15 +25,20 @@ type NodeMarket struct {
 	Supply cpu.Milli    `json:"supply"`
 	Demand cpu.Milli    `json:"demand"`
 	Usage  cpu.Milli    `json:"usage"`
-	// Waiting is how many decisions wait to be published.
+	// Waiting is how many decisions wait to be published, Managed how many pods bid, and Capped how many of
+	// them the price caps.
 	Waiting int `json:"waiting,omitempty"`
+	Managed int `json:"managed,omitempty"`
+	Capped  int `json:"capped,omitempty"`
+	// Full: the floors of the pods exceed the supply.
+	Full bool `json:"full,omitempty"`
 	// Unconfirmed are the pods whose published decision the agent does not stand by: the first
 	// characters of their UIDs, or AllPods.
 	Unconfirmed Unconfirmed `json:"unconfirmed,omitempty"`
 }
 
-// MaxMarketText bounds the annotation, in bytes.
-const MaxMarketText = 256
+// MaxMarketText bounds the annotation, in bytes. The policy mbcas-leases refuses more than 512.
+const MaxMarketText = 320
 
 // Text is the annotation.
 func (m NodeMarket) Text() string {

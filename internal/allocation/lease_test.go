@@ -12,8 +12,8 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// TestNodeMarket: what an agent says of its node is read back as it was written, in at most 256
-// bytes, whatever the figures and however many pods are unconfirmed.
+// TestNodeMarket: what an agent says of its node is read back as it was written, in at most
+// MaxMarketText bytes, whatever the figures and however many pods are unconfirmed.
 func TestNodeMarket(t *testing.T) {
 	var uids []types.UID
 	for i := range maxUnconfirmed {
@@ -21,7 +21,8 @@ func TestNodeMarket(t *testing.T) {
 	}
 	full := NodeMarket{
 		Round: 86_400 * 365, Epoch: Epoch{time.UnixMicro(1_795_000_000_123_456)}, Price: 0.000123,
-		Supply: 999_000, Demand: 9_999_000, Usage: 999_999, Waiting: 250, Unconfirmed: UnconfirmedOf(uids),
+		Supply: 999_000, Demand: 9_999_000, Usage: 999_999, Waiting: 250, Managed: 250, Capped: 250, Full: true,
+		Unconfirmed: UnconfirmedOf(uids),
 	}
 	for _, m := range []NodeMarket{{}, {Price: 0.34, Supply: 3600, Demand: 400, Usage: 300, Unconfirmed: AllPods}, full} {
 		text := m.Text()
@@ -34,7 +35,7 @@ func TestNodeMarket(t *testing.T) {
 		}
 	}
 	huge := full
-	huge.Price, huge.Demand, huge.Usage = market.MaxPrice, 1<<60, 1<<60
+	huge.Price, huge.Supply, huge.Demand, huge.Usage, huge.Waiting = market.MaxPrice, 1<<60, 1<<60, 1<<60, 1<<60
 	if got, err := ParseNodeMarket(huge.Text()); err != nil || !got.Unconfirmed.Has("any") {
 		t.Errorf("too long a text reads %+v, %v: want one that confirms nothing", got, err)
 	}

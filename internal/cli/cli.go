@@ -2,7 +2,7 @@
 // a pure function that decides or writes text, and prints.
 //
 // What it promises, each a test of the same name:
-//   - ReadsOnly: list, usage, explain and doctor write nothing.
+//   - ReadsOnly: list, usage, nodes, explain and doctor write nothing.
 //   - RefusesUnsafe: resize makes no change that harms the pod or that Kubernetes refuses.
 //   - TouchesLimitsOnly: resize and restore change CPU limits of containers that have one, and nothing else.
 //   - RestoreIsExact: restore returns a pod to exactly its declared limits.
@@ -37,6 +37,7 @@ func command(s Streams, version string, flags *flags) *cobra.Command {
 		Long: "MBCAS resizes the CPU limits of running pods by what the kernel's counters report.\n" +
 			"These commands show what it does and why, and resize, restore or pause by hand.",
 		Example: "  kubectl mbcas doctor            # will it work here?\n" +
+			"  kubectl mbcas nodes             # where is CPU scarce?\n" +
 			"  kubectl mbcas list -A           # what does it do to each pod?\n" +
 			"  kubectl mbcas explain POD       # why is this limit what it is?",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl mbcas"},
@@ -54,6 +55,7 @@ func command(s Streams, version string, flags *flags) *cobra.Command {
 	root.AddCommand(
 		listCommand(s, flags),
 		usageCommand(s, flags),
+		nodesCommand(s, flags),
 		explainCommand(s, flags),
 		resizeCommand(s, flags),
 		restoreCommand(s, flags),

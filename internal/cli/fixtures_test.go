@@ -179,6 +179,9 @@ func installation() []client.Object {
 	lease := &coordinationv1.Lease{}
 	lease.Namespace, lease.Name = kube.SystemNamespace, kube.AgentLease("node-1")
 	lease.Spec.RenewTime = ago(4 * time.Second)
+	lease.Annotations = map[string]string{kube.MarketKey: allocation.NodeMarket{
+		Round: 5400, Price: 0.961, Supply: 3400, Usage: 2890, Demand: 3455, Managed: 4, Capped: 1,
+	}.Text()}
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	crd.Name = cluster.CRDName
 	crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true}}
@@ -277,7 +280,7 @@ func (c *fakeCluster) run(t *testing.T, args ...string) (stdout, stderr string, 
 	return runWith(t, &c.Access, args...)
 }
 
-func runWith(t *testing.T, a *cluster.Access, args ...string) (stdout, stderr string, err error) {
+func runWith(t testing.TB, a *cluster.Access, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	f := newFlags()

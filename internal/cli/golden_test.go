@@ -27,6 +27,7 @@ func TestOutput(t *testing.T) {
 		"usage":              "usage -A",
 		"usage-pod":          "usage batch-x2",
 		"usage-none":         "usage -n lab",
+		"nodes":              "nodes",
 		"explain-live":       "explain cart-7d9f",
 		"explain-price":      "explain pod/batch-x2",
 		"explain-pending":    "explain fresh-1",
@@ -70,7 +71,7 @@ func (c *fakeCluster) golden(t *testing.T, name, args string) {
 func TestErrors(t *testing.T) {
 	var b strings.Builder
 	for _, args := range []string{
-		"lst", "list web", "list --sort colour", "list -o csv", "list -l ==", "explain", "explain a b", "explain deployment/web",
+		"lst", "list web", "list --sort colour", "nodes --sort colour", "nodes node-1", "list -o csv", "list -l ==", "explain", "explain a b", "explain deployment/web",
 		"explain missing", "explain cart", "list -n nowhere", "usage fresh-1", "usage cart-7d9f -A", "mode shop sometimes", "mode kube-system off",
 		"resize cart-7d9f", "resize cart-7d9f --cpu-limit -1",
 		"resize cart-7d9f --cpu-limit 100m", "resize cart-7d9f --cpu-limit 300m",
@@ -97,11 +98,11 @@ func TestErrors(t *testing.T) {
 	golden(t, "errors", b.String())
 }
 
-// TestReadsOnly: list, usage, explain and doctor write nothing, on a healthy cluster and an empty
+// TestReadsOnly: list, usage, nodes, explain and doctor write nothing, on a healthy cluster and an empty
 // one.
 func TestReadsOnly(t *testing.T) {
 	for name, c := range map[string]*fakeCluster{"shop": newCluster(t, shop()...), "empty": newCluster(t)} {
-		for _, args := range []string{"list -A", "list --all -o json", "usage -A", "explain cart-7d9f", "doctor", "mode", "version"} {
+		for _, args := range []string{"list -A", "list --all -o json", "usage -A", "nodes", "explain cart-7d9f", "doctor", "mode", "version"} {
 			_, _, _ = c.run(t, strings.Split(args, " ")...) // errors are another test's
 			if len(c.writes) > 0 {
 				t.Fatalf("%s: %s wrote %v", name, args, c.writes)

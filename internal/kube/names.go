@@ -135,6 +135,10 @@ func AgentLease(node string) string {
 	return agentLease + node
 }
 
+// AgentSilentAfter is the age of the Lease from which users are told that an agent is silent. The agent
+// renews it every 20 to 30 s.
+const AgentSilentAfter = 45 * time.Second
+
 // AgentLeaseNode is the node of an agent's Lease; false for any other Lease.
 func AgentLeaseNode(lease metav1.Object) (node string, ok bool) {
 	name := lease.GetName()

@@ -3,7 +3,6 @@ package doctor
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
@@ -12,10 +11,6 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/format"
 	"github.com/mbcas/mbcas/internal/kube"
 )
-
-// leaseFresh is the highest age of an agent's Lease that is no failure. The agent renews it every
-// 20 to 30 s.
-const leaseFresh = 45 * time.Second
 
 func checkKubelet(f *findings, s subject) {
 	node, info := s.node.Name, s.node.Status.NodeInfo
@@ -95,7 +90,7 @@ func checkAgent(f *findings, s subject) {
 		f.fail(node, "its agent has never renewed its Lease: nothing is decided there", agentLogs(s.System, pod))
 	default:
 		age := s.Now.Sub(lease.Spec.RenewTime.Time)
-		if age <= leaseFresh {
+		if age <= kube.AgentSilentAfter {
 			f.ok(node, "its agent renews its Lease")
 			return
 		}

@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/market"
+)
+
+func nodesCommand(s Streams, f *flags) *cobra.Command {
+	sort := "price"
+	var o output
+	cmd := &cobra.Command{
+		Use:     "nodes",
+		Aliases: []string{"node", "no"},
+		Short:   "List nodes with price, supply, usage and demand",
+		Long: "List the nodes that have an agent, with the market of each: what its pods may use together, what\n" +
+			"they use and demand, and the price. All of it comes from the Leases of the agents, which are\n" +
+			"renewed every 20 to 30 s: one request, however many nodes there are.\n" +
+			"The state is free (no price), scarce (a price), full (the floors of the pods exceed the supply),\n" +
+			"unknown (the agent has just started) or silent (the agent renews its Lease no more, so the limits on\n" +
+			"its node stay as they are).\n" +
+			"Nodes without an agent are not listed; doctor names them.",
+		Example: "  kubectl mbcas nodes\n  kubectl mbcas nodes --sort demand -o json",
+		Args:    noArgs,
+		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
+			return showNodes(ctx, a, s, sort, o)
+		}),
+	}
+	cmd.Flags().StringVar(&sort, "sort", sort, "sort by "+orList(nodeSortKeys())+"; amounts from the largest down")
+	outputFlag(cmd, &o, asJSON, asYAML)
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(nodeSortKeys(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// NodesView is what nodes prints.
+type NodesView struct {
+	Nodes []NodeRow `json:"nodes"`
+	// Supply, Usage and Demand are the sums of the nodes that are not silent.
+	Supply cpu.Milli `json:"supply"`
+	Usage  cpu.Milli `json:"usage"`
+	Demand cpu.Milli `json:"demand"`
+	// States counts nodes by state.
+	States map[NodeState]int `json:"states"`
+	Notes  []string          `json:"notes,omitempty"`
+}
+
+// NodeRow is a node as the Lease of its agent shows it.
+type NodeRow struct {
+	Node   string       `json:"node"`
+	State  NodeState    `json:"state"`
+	Price  market.Price `json:"price"`
+	Supply cpu.Milli    `json:"supply"`
+	Usage  cpu.Milli    `json:"usage"`
+	Demand cpu.Milli    `json:"demand"`
+	// Managed counts the pods with a limit that the agent decides, Capped those that the price caps.
+	Managed int `json:"managed"`
+	Capped  int `json:"capped"`
+	// Waiting counts decisions that are not published yet.
+	Waiting int       `json:"waiting"`
+	Renewed time.Time `json:"renewed"`
+}
+
+// NodeState is the state of a node's market.
+type NodeState string
+
+// The states, the best first.
+const (
+	NodeFree    NodeState = "free"    // CPU has no price
+	NodeScarce  NodeState = "scarce"  // CPU has a price
+	NodeFull    NodeState = "full"    // the floors of the pods exceed the supply
+	NodeUnknown NodeState = "unknown" // the Lease has no market
+	NodeSilent  NodeState = "silent"  // the agent renews its Lease no more
+)
+
+func showNodes(ctx context.Context, a *cluster.Access, s Streams, sort string, o output) error {
+	by, ok := nodeSorts[sort]
+	if !ok {
+		return UsageError{Err: fmt.Errorf("--sort %q: want one of %s", sort, strings.Join(nodeSortKeys(), ", "))}
+	}
+	var leases coordinationv1.LeaseList
+	if err := a.Client.List(ctx, &leases, client.InNamespace(a.System)); err != nil {
+		return fmt.Errorf("list the Leases of the agents in namespace %s: %w", a.System, err)
+	}
+	now := a.Now()
+	view := nodesView(leases.Items, now)
+	slices.SortFunc(view.Nodes, func(a, b NodeRow) int { return cmp.Or(by(a, b), cmp.Compare(a.Node, b.Node)) })
+	return o.write(s.Out, view, func() string { return view.text(a.System, now) })
+}
+
+// nodesView is the market of each node with a Lease of an agent.
+func nodesView(leases []coordinationv1.Lease, now time.Time) NodesView {
+	v := NodesView{Nodes: []NodeRow{}, States: map[NodeState]int{}}
+	var mute []string
+	for i := range leases {
+		lease := &leases[i]
+		name, ok := kube.AgentLeaseNode(lease)
+		if !ok || lease.Spec.RenewTime == nil {
+			continue
+		}
+		m, err := allocation.ParseNodeMarket(lease.Annotations[kube.MarketKey])
+		row := NodeRow{
+			Node: name, State: NodeFree, Price: m.Price, Supply: m.Supply, Usage: m.Usage, Demand: m.Demand,
+			Managed: m.Managed, Capped: m.Capped, Waiting: m.Waiting, Renewed: lease.Spec.RenewTime.Time,
+		}
+		switch {
+		case now.Sub(row.Renewed) > kube.AgentSilentAfter:
+			row.State = NodeSilent
+		case err != nil || m.Round == 0:
+			row.State = NodeUnknown
+		case m.Full:
+			row.State = NodeFull
+		case m.Price > 0:
+			row.State = NodeScarce
+		}
+		if v.States[row.State]++; row.State == NodeUnknown {
+			mute = append(mute, name)
+		}
+		if row.State != NodeSilent {
+			v.Supply, v.Usage, v.Demand = v.Supply+m.Supply, v.Usage+m.Usage, v.Demand+m.Demand
+		}
+		v.Nodes = append(v.Nodes, row)
+	}
+	if slices.Sort(mute); len(mute) > 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("%s without a market in the Lease, because the agent has just started or is of "+
+			"another version: %s.", format.Plural(len(mute), "node"), format.Few(mute)))
+	}
+	return v
+}
+
+// text is the view as a table with the sums below it.
+func (v NodesView) text(system string, now time.Time) string {
+	if len(v.Nodes) == 0 {
+		return fmt.Sprintf("No node has an agent: namespace %s holds no Lease of one. See \"kubectl mbcas doctor\".\n", system)
+	}
+	var b strings.Builder
+	t := &format.Table{Header: []string{"NODE", "STATE", "PRICE", "SUPPLY", "USAGE", "DEMAND", "MANAGED", "CAPPED",
+		"WAITING", "SEEN"}}
+	for _, n := range v.Nodes {
+		t.Add(n.Node, string(n.State), n.Price.String(), n.Supply.String(), n.Usage.String(), n.Demand.String(),
+			fmt.Sprint(n.Managed), fmt.Sprint(n.Capped), fmt.Sprint(n.Waiting), format.Age(now.Sub(n.Renewed)))
+	}
+	b.WriteString(t.String())
+	var states []string
+	for _, s := range []NodeState{NodeFree, NodeScarce, NodeFull, NodeUnknown, NodeSilent} {
+		if n := v.States[s]; n > 0 {
+			states = append(states, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	fmt.Fprintf(&b, "\n%s: %s. Together they use %s of %s and demand %s.\n", format.Plural(len(v.Nodes), "node"),
+		format.Join(states), v.Usage, v.Supply, v.Demand)
+	writeNotes(&b, v.Notes)
+	return b.String()
+}
+
+// nodeSorts are the ways to sort nodes.
+var nodeSorts = map[string]func(a, b NodeRow) int{
+	"name":   func(a, b NodeRow) int { return cmp.Compare(a.Node, b.Node) },
+	"price":  func(a, b NodeRow) int { return cmp.Compare(b.Price, a.Price) },
+	"supply": func(a, b NodeRow) int { return cmp.Compare(b.Supply, a.Supply) },
+	"usage":  func(a, b NodeRow) int { return cmp.Compare(b.Usage, a.Usage) },
+	"demand": func(a, b NodeRow) int { return cmp.Compare(b.Demand, a.Demand) },
+	"seen":   func(a, b NodeRow) int { return a.Renewed.Compare(b.Renewed) },
+}
+
+func nodeSortKeys() []string { return slices.Sorted(maps.Keys(nodeSorts)) }
+
+// orList lists words: "a, b or c".
+func orList(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}

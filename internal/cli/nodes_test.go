@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/market"
+)
+
+// agentLease is the Lease of a node's agent that was renewed a while ago, and says this.
+func agentLease(node string, renewed time.Duration, says string) *coordinationv1.Lease {
+	l := &coordinationv1.Lease{}
+	l.Namespace, l.Name = kube.SystemNamespace, kube.AgentLease(node)
+	l.Spec.RenewTime = ago(renewed)
+	if says != "" {
+		l.Annotations = map[string]string{kube.MarketKey: says}
+	}
+	return l
+}
+
+// fleet are the Leases of nodes in each state, and others that are no agent's.
+func fleet() []client.Object {
+	market := func(price market.Price, demand cpu.Milli, full bool) string {
+		return allocation.NodeMarket{
+			Round: 9, Price: price, Supply: 3000, Usage: 1000, Demand: demand, Managed: 20, Capped: 3, Waiting: 1, Full: full,
+		}.Text()
+	}
+	never := agentLease("node-never", 0, "")
+	never.Spec.RenewTime = nil
+	controller := agentLease("x", time.Second, "")
+	controller.Name = "mbcas-controller"
+	return []client.Object{
+		agentLease("node-free", 2*time.Second, market(0, 500, false)),
+		agentLease("node-scarce", 20*time.Second, market(0.25, 4000, false)),
+		agentLease("node-full", 45*time.Second, market(3, 9000, true)),
+		agentLease("node-silent", 46*time.Second, market(7, 9000, true)),
+		agentLease("node-new", time.Second, ""),
+		agentLease("node-odd", time.Second, `{"price":`),
+		never, controller,
+	}
+}
+
+// TestNodes: a node's state is that of its market, unless its agent is silent; silent nodes are in no sum; an
+// agent that says nothing is noted; other Leases are left out.
+func TestNodes(t *testing.T) {
+	c := newCluster(t, fleet()...)
+	c.golden(t, "nodes-states", "nodes")
+
+	stdout, _, err := c.run(t, "nodes", "--sort", "name", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v NodesView
+	if err := json.Unmarshal([]byte(stdout), &v); err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]NodeState{}
+	for _, n := range v.Nodes {
+		states[n.Node] = n.State
+	}
+	want := map[string]NodeState{
+		"node-free": NodeFree, "node-scarce": NodeScarce, "node-full": NodeFull, "node-silent": NodeSilent,
+		"node-new": NodeUnknown, "node-odd": NodeUnknown,
+	}
+	if diff := cmp.Diff(want, states); diff != "" {
+		t.Errorf("states (-want +got):\n%s", diff)
+	}
+	if v.Supply != 9000 || v.Usage != 3000 || v.Demand != 13500 {
+		t.Errorf("sums %v, %v, %v: want those of three nodes", v.Supply, v.Usage, v.Demand)
+	}
+}
+
+// TestNodesSort: each key sorts, amounts from the largest down, and the node that was seen longest ago first.
+func TestNodesSort(t *testing.T) {
+	for key, first := range map[string]string{
+		"name": "node-free", "price": "node-silent", "demand": "node-full", "seen": "node-silent", "supply": "node-free",
+		"usage": "node-free",
+	} {
+		stdout, _, err := newCluster(t, fleet()...).run(t, "nodes", "--sort", key)
+		if lines := strings.Split(stdout, "\n"); err != nil || len(lines) < 2 || !strings.HasPrefix(lines[1], first+" ") {
+			t.Errorf("--sort %s: want %s first, %v:\n%s", key, first, err, stdout)
+		}
+	}
+}
+
+// TestNoNodes: without an agent, and without the right to read Leases, the text says so.
+func TestNoNodes(t *testing.T) {
+	stdout, _, err := newCluster(t).run(t, "nodes")
+	if want := "namespace mbcas-system holds no Lease of one"; err != nil || !strings.Contains(stdout, want) {
+		t.Errorf("%q, %v: want %q", stdout, err, want)
+	}
+	c := newCluster(t, fleet()...)
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return apierrors.NewForbidden(schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, "", errors.New("no"))
+		},
+	})
+	if _, _, err := c.run(t, "nodes"); err == nil || !strings.Contains(err.Error(), "list the Leases of the agents in namespace mbcas-system") {
+		t.Errorf("error %v", err)
+	}
+}
