@@ -26,6 +26,9 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/split", "cpu market"},
 	{"internal/round", `
 		cpu market internal/kernel internal/sense internal/demand internal/pacing internal/credits internal/split`},
+	{"internal/delta", ""},
+	{"internal/record", "internal/delta internal/kernel internal/round"},
+	{"internal/replay", "internal/record internal/round"},
 	{"internal/coordinator", "cpu market"},
 	{"api/v1alpha1/reasons", ""},
 	{"api/v1alpha1", "cpu market kubernetes"},
@@ -55,10 +58,12 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/restore", `
 		cpu api/v1alpha1 api/v1alpha1/reasons actuator actuator/podresize internal/quota internal/kube
 		internal/constraints internal/audit kubernetes`},
+	{"internal/agent/health", ""},
+	{"internal/agent/recording", "internal/record internal/round"},
 	{"internal/agent/objects", "api/v1alpha1 internal/kube kubernetes"},
 	{"internal/agent", `
-		cpu market internal/kernel internal/demand internal/round api/v1alpha1 internal/kube internal/allocation
-		internal/agent/objects kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
+		cpu market internal/kernel internal/demand internal/round internal/record api/v1alpha1 internal/kube internal/allocation
+		internal/agent/objects internal/agent/health internal/agent/recording kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
 	{"internal/sharding", "actuator actuator/podresize internal/kube kubernetes"},
 	{"internal/flowcontrol", `
 		api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes golang.org/x/time`},
@@ -104,7 +109,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/lab/sim", "cpu market internal/lab/load"},
 	{"internal/lab/scenario", "cpu internal/lab/load internal/lab/sim go.yaml.in/yaml"},
 	{"internal/lab/mbcas", `
-		cpu market internal/kernel internal/demand internal/round internal/coordinator actuator
+		cpu market internal/kernel internal/demand internal/round internal/record internal/coordinator actuator
 		api/v1alpha1/reasons internal/lifecycle internal/quota internal/lab/sim`},
 	{"internal/lab/baseline/division", `
 		cpu market internal/sense internal/demand internal/round actuator internal/lab/sim`},

@@ -83,6 +83,7 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 func parse(args []string, env func(string) string, stderr io.Writer) (settings, error) {
 	s := settings{agent: agent.DefaultConfig()}
 	c := &s.agent
+	c.Version = version
 	f := flag.NewFlagSet("mbcas-agent", flag.ContinueOnError)
 	profile := f.String("profile", string(agent.Default), "settings to start from: default or conservative")
 	interval := f.Duration("interval", c.Interval, "time from one round to the next, 100ms to 10s")
@@ -102,6 +103,8 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 	f.StringVar(&c.Kernel.Root, "cgroup-root", "/sys/fs/cgroup", "where the host's /sys/fs/cgroup is mounted")
 	f.BoolVar(&c.Kernel.MemoryIOPressure, "memory-io-pressure", false, "read the memory and IO pressure of every "+
 		"container, too: the demand of a stalled container is its usage")
+	f.DurationVar(&c.Record, "record", c.Record, "for how long the inputs of rounds are kept for kubectl mbcas record, 2m to "+
+		"24h; 0: not at all. They take at most 8 MiB")
 	f.StringVar(&s.listen, "listen", ":9090", "address for /healthz, /readyz and /metrics")
 	loopback := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), kube.AgentDebugPort)
 	f.TextVar(&s.debugListen, "debug-listen", loopback, "loopback `address` for /debug/round, which kubectl mbcas "+

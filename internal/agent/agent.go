@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/mbcas/mbcas/internal/agent/health"
 	"github.com/mbcas/mbcas/internal/agent/objects"
+	"github.com/mbcas/mbcas/internal/agent/recording"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/record"
 )
 
 // Agent is the daemon of one node.
@@ -54,14 +58,16 @@ type Listeners struct {
 func (a *Agent) Run(ctx context.Context, l Listeners) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	m, state := newMetrics(), newHealth(a.cfg.Interval, time.Now())
+	m, state := newMetrics(), health.New(a.cfg.Interval, time.Now())
 	objects := newInformers(a.clients, a.cfg.Node, a.log)
+	recorder := a.recorder()
 	queue, standing := newPublishQueue(a.cfg.samples(3)), &standing{}
 	loop := &roundLoop{
 		interval: a.cfg.Interval, cfg: a.cfg.round(), log: a.log, health: state, metrics: m,
 		open:     a.Open,
 		snapshot: objects.snapshot.Load,
 		changed:  objects.taken,
+		record:   recording.Feed{To: recorder, Log: a.log},
 	}
 	publisher := &publisher{
 		queue: queue, client: a.clients.Allocations, published: objects.published, log: a.log, metrics: m,
@@ -96,13 +102,26 @@ func (a *Agent) Run(ctx context.Context, l Listeners) error {
 	}
 	var debug error
 	running.Go(func() {
-		debug = serve(ctx, l.Debug, debugRoutes(&loop.last))
+		debug = serve(ctx, l.Debug, debugRoutes(&loop.last, recording.Handler(recorder, a.about())))
 		stop()
 	})
 	err := serve(ctx, l.Cluster, routes(state, m))
 	stop()
 	running.Wait()
 	return errors.Join(err, debug)
+}
+
+// recorder is nil where nothing is recorded.
+func (a *Agent) recorder() *record.Recorder {
+	if a.cfg.Record == 0 {
+		return nil
+	}
+	return record.NewRecorder(record.Limits{Keep: a.cfg.Record, Bytes: record.DefaultLimits.Bytes})
+}
+
+// about says where the recording comes from.
+func (a *Agent) about() record.About {
+	return record.About{Node: a.cfg.Node, Version: a.cfg.Version, Arch: runtime.GOARCH}
 }
 
 // openHost finds the node's cgroups.

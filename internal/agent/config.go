@@ -7,6 +7,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
 )
 
@@ -21,6 +22,11 @@ type Config struct {
 	// Interval is the time from one round to the next. Shorter bursts are not seen; the agent's own
 	// CPU cost grows as 1/Interval.
 	Interval time.Duration
+	// Record is for how long the inputs of rounds are kept in memory, so that they can be replayed; 0: not at all.
+	// Longer shows more of the past; what is kept takes at most 8 MiB, however long this is.
+	Record time.Duration
+	// Version is that of the program, for the recording.
+	Version string
 	// Round is the settings of the market.
 	Round round.Config
 	// Kernel is where the cgroups are.
@@ -39,7 +45,7 @@ const (
 
 // DefaultConfig is the recommended config. Node and Holder are still to be set.
 func DefaultConfig() Config {
-	return Config{Namespace: kube.SystemNamespace, Interval: time.Second, Round: round.DefaultConfig()}
+	return Config{Namespace: kube.SystemNamespace, Interval: time.Second, Record: record.DefaultLimits.Keep, Round: round.DefaultConfig()}
 }
 
 // With is the config with the interval and the round settings of a profile.
@@ -54,8 +60,10 @@ func (c Config) With(p Profile) (Config, error) {
 	return c, nil
 }
 
-// Bounds of Interval.
+// Bounds of Interval and Record.
 const (
+	minRecord   = 2 * time.Minute
+	maxRecord   = 24 * time.Hour
 	minInterval = 100 * time.Millisecond
 	maxInterval = 10 * time.Second
 )
@@ -71,6 +79,9 @@ func (c Config) Validate() error {
 	}
 	if c.Interval < minInterval || c.Interval > maxInterval {
 		errs = append(errs, fmt.Errorf("interval is %v: want %v to %v", c.Interval, minInterval, maxInterval))
+	}
+	if c.Record != 0 && (c.Record < minRecord || c.Record > maxRecord) {
+		errs = append(errs, fmt.Errorf("record is %v: want 0 or %v to %v", c.Record, minRecord, maxRecord))
 	}
 	return errors.Join(append(errs, c.Round.Validate())...)
 }

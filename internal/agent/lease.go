@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/mbcas/mbcas/internal/agent/health"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/market"
@@ -48,7 +49,7 @@ type heartbeat struct {
 	settled func() bool // see settleWait
 	// takeOver takes the Lease over that the agent before this one left; renew renews it.
 	takeOver, renew func(context.Context, time.Time) error
-	health          *health
+	health          *health.State
 	log             *slog.Logger
 	metrics         *metrics
 
@@ -143,12 +144,12 @@ func (h *heartbeat) setStandby(standby bool, err error) {
 	switch {
 	case standby:
 		why := err.Error()
-		h.health.standby.Store(&why)
+		h.health.StandsBy(why)
 		if !h.standby {
 			h.log.Error("two agents run on this node, and this one publishes nothing", "lease", h.lease, "err", err)
 		}
 	case err == nil:
-		h.health.standby.Store(nil)
+		h.health.StandsBy("")
 		if h.standby {
 			h.log.Info("this agent holds the lease of the node now", "lease", h.lease)
 		}

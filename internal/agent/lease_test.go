@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/agent/health"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/round"
@@ -40,7 +41,7 @@ func TestHeartbeatsSpread(t *testing.T) {
 		var stops []func()
 		for i := range agents {
 			h := &heartbeat{
-				live: func(time.Time) bool { return true }, settled: func() bool { return true }, health: newHealth(time.Second, begin),
+				live: func(time.Time) bool { return true }, settled: func() bool { return true }, health: health.New(time.Second, begin),
 				log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
 				renew: func(context.Context, time.Time) error {
 					attempts[i] = append(attempts[i], since())
@@ -93,7 +94,7 @@ func TestStartConfirms(t *testing.T) {
 				var at []time.Duration
 				var said []allocation.NodeMarket
 				h := &heartbeat{
-					live: func(time.Time) bool { return true }, settled: s.isSettled, health: newHealth(time.Second, begin),
+					live: func(time.Time) bool { return true }, settled: s.isSettled, health: health.New(time.Second, begin),
 					log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
 					takeOver: func(context.Context, time.Time) error {
 						finds++
@@ -362,10 +363,10 @@ func TestStandbyIsTold(t *testing.T) {
 	h := &heartbeat{
 		live: func(time.Time) bool { return true }, settled: func() bool { return true },
 		renew:  func(context.Context, time.Time) error { return err },
-		health: newHealth(time.Second, now), log: slog.New(slog.NewTextHandler(&log, nil)), metrics: m,
+		health: health.New(time.Second, now), log: slog.New(slog.NewTextHandler(&log, nil)), metrics: m,
 	}
-	h.health.lastTick.Store(&now)
-	h.health.lastRound.Store(&now)
+	h.health.Ticked(now)
+	h.health.Completed(now)
 	for range 3 {
 		h.beat(t.Context(), now)
 	}

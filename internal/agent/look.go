@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
 )
 
@@ -42,8 +43,10 @@ func (l *roundLoop) look(now time.Time) {
 	}
 	l.lookedAt = now
 	defer l.recoverLook()
-	state, out := round.Look(l.cfg, l.state, l.host.Look(l.watch))
+	sample := l.host.Look(l.watch)
+	state, out := round.Look(l.cfg, l.state, sample)
 	l.state = state
+	l.record.Look(record.Look{At: now, Sample: sample}, &out)
 	l.raiseBetweenRounds(now, out)
 }
 
@@ -76,8 +79,10 @@ func (l *roundLoop) join(now time.Time) {
 		return
 	}
 	l.joinedAt = now
-	state, out := round.Join(l.cfg, l.state, extended.Pods[first:], l.host.Find(extended.Targets[first:]))
+	sample := l.host.Find(extended.Targets[first:])
+	state, out := round.Join(l.cfg, l.state, extended.Pods[first:], sample)
 	l.state = state
+	l.record.Join(record.Join{At: now, Pods: extended.Pods[first:], Sample: sample}, namesOf(extended.Refs[first:]), &out)
 	l.watchPods(extended, out.Watch)
 	l.raiseBetweenRounds(now, out)
 }
@@ -97,6 +102,7 @@ func (l *roundLoop) raiseBetweenRounds(now time.Time, out round.Output) {
 func (l *roundLoop) recoverLook() {
 	if r := recover(); r != nil {
 		l.watch, l.watched = nil, nil
+		l.record.Panicked(time.Now())
 		l.metrics.looks.panicked.Inc()
 		l.log.Error("look panicked, so limits are raised by rounds alone until the next one", "panic", r,
 			"stack", string(debug.Stack()))

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/agent/health"
+	"github.com/mbcas/mbcas/internal/agent/recording"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
@@ -50,9 +52,10 @@ type roundLoop struct {
 	raise    func(*roundResult)                  // queues those of a look beside them
 	before   func() (p market.Price, known bool) // in force before the state was lost
 	changed  <-chan struct{}                     // the snapshot is newer than at the last receive; nil: not told
-	health   *health
+	health   *health.State
 	metrics  *metrics
 	last     atomic.Pointer[roundResult]
+	record   recording.Feed
 
 	host             Sampler   // nil until the cgroups are found
 	openedAt         time.Time // last attempt to find them
@@ -127,21 +130,22 @@ func (l *roundLoop) tick(ctx context.Context, now time.Time) {
 	defer func() {
 		if r := recover(); r != nil {
 			l.state = round.State{}
+			l.record.Panicked(now)
 			if r := l.last.Load(); r != nil {
 				l.before = func() (market.Price, bool) { return r.Output.Node.Price, true }
 			}
-			l.health.panics.Add(1)
+			l.health.Panicked()
 			l.metrics.rounds.panicked.Inc()
 			l.log.Error("round panicked", "panic", r, "stack", string(debug.Stack()))
 		}
-		end := time.Now()
-		l.health.lastTick.Store(&end)
+		l.health.Ticked(time.Now())
 	}()
 	s := l.snapshot()
 	obstacle := l.obstacle(ctx, s, now)
 	l.logObstacle(obstacle)
 	if obstacle != "" {
 		l.metrics.rounds.skipped.Inc()
+		l.record.Gap(now, obstacle)
 		return
 	}
 	l.runRound(s, now)
@@ -168,11 +172,10 @@ func (l *roundLoop) obstacle(ctx context.Context, s *snapshot, now time.Time) st
 
 // logObstacle logs the obstacle when it changes.
 func (l *roundLoop) logObstacle(obstacle string) {
-	if obstacle == l.lastObstacle && l.health.obstacle.Load() != nil {
+	l.lastObstacle = obstacle
+	if !l.health.Prevented(obstacle) {
 		return
 	}
-	l.lastObstacle = obstacle
-	l.health.obstacle.Store(&obstacle)
 	switch {
 	case obstacle == "":
 		l.log.Info("rounds begin")
@@ -189,15 +192,16 @@ func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	in.PriceBefore, in.PriceBeforeKnown = l.before()
 	r := &roundResult{At: now, Snapshot: s, Files: l.host.Descriptors(), Blocked: l.logBlocked(s, sample)}
 	r.QuotaMismatches = l.compareQuotas(s, sample, now)
+	l.record.Begin(now, l.cfg, &l.state)
 	l.state, r.Output = l.decide(s, in)
+	l.record.Round(l.setAside(s, in), s.Names, &r.Output)
 	l.logChanges(r.Output)
 	end := time.Now()
 	r.Duration = end.Sub(now)
 	l.watchPods(s, r.Output.Watch)
 	l.publish(r)
 	l.last.Store(r)
-	l.health.panics.Store(0)
-	l.health.lastRound.Store(&end)
+	l.health.Completed(end)
 	l.metrics.rounds.completed.Inc()
 	l.metrics.duration.Observe(r.Duration.Seconds())
 }

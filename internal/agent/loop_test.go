@@ -19,6 +19,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mbcas/mbcas/internal/agent/health"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
@@ -95,7 +96,7 @@ func newLoop(do func(read int)) (*roundLoop, *fakeSampler) {
 		interval: time.Second, cfg: round.DefaultConfig(), log: slog.New(slog.DiscardHandler),
 		open:     func(context.Context) (Sampler, error) { return host, nil },
 		snapshot: func() *snapshot { return &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}} },
-		publish:  func(*roundResult) {}, raise: func(*roundResult) {}, before: func() (market.Price, bool) { return 0, false }, health: newHealth(time.Second, now), metrics: newMetrics(),
+		publish:  func(*roundResult) {}, raise: func(*roundResult) {}, before: func() (market.Price, bool) { return 0, false }, health: health.New(time.Second, now), metrics: newMetrics(),
 	}, host
 }
 
@@ -211,7 +212,7 @@ func TestPanicCostsItsPod(t *testing.T) {
 		sample.Node.At = now
 		for i := range sample.Pods {
 			sample.Pods[i].Containers = []kernel.Group{{
-				ID: s.Refs[i].Name, Found: true, At: now, Stat: kernel.Stat{Usage: now.Sub(p.health.started) / 10},
+				ID: s.Refs[i].Name, Found: true, At: now, Stat: kernel.Stat{Usage: now.Sub(p.health.Started()) / 10},
 				Quota: kernel.Quota{Limit: 50 * time.Millisecond, Period: 100 * time.Millisecond},
 			}}
 		}

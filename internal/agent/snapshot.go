@@ -12,6 +12,7 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
 )
 
@@ -25,6 +26,7 @@ type snapshot struct {
 	Node    round.Node
 	NodeUID types.UID
 	Refs    []podRef
+	Names   []record.Name // those of Refs, for the recorder
 	Pods    []round.PodInput
 	Targets []kernel.Target
 	// Unread are managed pods of which it is not known yet what is published.
@@ -111,7 +113,17 @@ func newSnapshot(
 		}
 		s.Refs, s.Pods, s.Targets = append(s.Refs, r), append(s.Pods, p), append(s.Targets, t)
 	}
+	s.Names = namesOf(s.Refs)
 	return s, unread
+}
+
+// namesOf are the names for the recorder.
+func namesOf(refs []podRef) []record.Name {
+	names := make([]record.Name, len(refs))
+	for i, r := range refs {
+		names[i] = record.Name{Namespace: r.Namespace, Name: r.Name}
+	}
+	return names
 }
 
 func isKnown(published map[types.UID]round.Published, allocation types.UID) bool {

@@ -100,10 +100,12 @@ func parseBurst(b []byte) (time.Duration, error) {
 	return l.duration("burst", l.text, time.Microsecond)
 }
 
-// parseUsageV1 reads cpuacct.usage of v1: nanoseconds.
+// parseUsageV1 reads cpuacct.usage of v1, nanoseconds, as whole microseconds: those are what v2 has, and what
+// a recording of the counters has room for.
 func parseUsageV1(b []byte) (time.Duration, error) {
 	l, _ := nextLine(b)
-	return l.duration("usage", l.text, time.Nanosecond)
+	usage, err := l.duration("usage", l.text, time.Nanosecond)
+	return usage.Truncate(time.Microsecond), err
 }
 
 // parsePressure reads cpu.pressure and /proc/pressure/cpu

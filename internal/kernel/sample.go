@@ -117,9 +117,9 @@ type Stat struct {
 	// Throttled counts the periods in which at least one CPU's run queue was throttled. This and
 	// Periods are not hierarchical.
 	Throttled uint64
-	// ThrottledTime is summed over CPUs, so it grows with threads. It is shown only; decisions use
-	// Throttled / Periods.
-	ThrottledTime time.Duration
+	// ThrottledTime is summed over CPUs, so it grows with threads. It is shown only, and not recorded; decisions
+	// use Throttled / Periods.
+	ThrottledTime time.Duration `delta:"-"`
 }
 
 // Quota is the CFS bandwidth in force: Limit of CPU time in each Period. It is zero where the
@@ -160,5 +160,5 @@ func (q Quota) Enforces(limit cpu.Milli) bool {
 type Pressure struct {
 	Known bool // false: the kernel has no pressure here
 	Some  time.Duration
-	Full  time.Duration // 0 where the kernel prints no "full" line
+	Full  time.Duration // 0 where the kernel prints no "full" line, and for the CPU pressure of containers
 }

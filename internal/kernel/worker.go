@@ -265,6 +265,7 @@ func (w *worker) readPressure(g *group, out *Group) (err error) {
 	h := w.host
 	var why pressureStatus
 	out.Pressure, why, err = g.pressure(h.tree, &w.reader, pressureFile)
+	out.Pressure.Full = 0 // nothing uses it, and a recording would hold it
 	switch {
 	case err != nil:
 		w.fault("pressure", err)

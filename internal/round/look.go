@@ -45,20 +45,21 @@ const (
 	fullIdle = 0.05
 )
 
-// lookState is what a look needs of the last round, and what it remembers.
+// lookState is what a look needs of the last round, and what it remembers. A round makes it anew, all but busy, so
+// a recording leaves the rest out.
 type lookState struct {
-	pods    []PodInput
-	rates   []sense.PodRates
-	node    NodeDecision
-	cores   cpu.Milli // capacity
-	book    []bidder
-	watched []int         // indices into the book
-	sample  kernel.Sample // of the look before, or of the round
+	pods    []PodInput       `delta:"-"`
+	rates   []sense.PodRates `delta:"-"`
+	node    NodeDecision     `delta:"-"`
+	cores   cpu.Milli        `delta:"-"` // capacity
+	book    []bidder         `delta:"-"`
+	watched []int            `delta:"-"` // indices into the book
+	sample  kernel.Sample    `delta:"-"` // of the look before, or of the round
 
-	newPods   newPodRule
-	idle      sense.Idle                 // of the last tick or look
-	estimates map[string]demand.Estimate // with those of new pods; nil: there are none
-	decided   map[string]bool            // pods that the round or a look since has raised, by UID
+	newPods   newPodRule                 `delta:"-"`
+	idle      sense.Idle                 `delta:"-"` // of the last tick or look
+	estimates map[string]demand.Estimate `delta:"-"` // with those of new pods; nil: there are none
+	decided   map[string]bool            `delta:"-"` // pods that the round or a look since has raised, by UID
 	busy      map[string]busy            // watched pods, by UID
 }
 

@@ -59,7 +59,7 @@ type State struct {
 	price     price
 	priced    bool               // Input.PriceBefore does not count any more
 	descents  map[string]descent // by UID
-	solver    *market.Solver
+	solver    *market.Solver     `delta:"-"` // its scratch memory
 	room      room
 	look      lookState
 	releases  releases

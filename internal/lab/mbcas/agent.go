@@ -9,6 +9,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/market"
 )
@@ -38,7 +39,13 @@ func (m *MBCAS) runRound(r *sim.Snapshot) {
 		in.Pods[i] = m.input(known, p, r.Allocatable)
 		in.Sample.Pods[i] = sample(known, p, r, now)
 	}
+	if m.cfg.Record != nil {
+		m.cfg.Record.Begin(now, m.cfg.Round, &m.state)
+	}
 	m.state, m.out = round.Run(m.cfg.Round, m.state, in)
+	if m.cfg.Record != nil {
+		m.cfg.Record.Round(in, namesOf(r.Pods), &m.out)
+	}
 	m.watch(m.out.Watch)
 	m.publish(r, m.out.Decisions, byName)
 }
@@ -55,6 +62,7 @@ func (m *MBCAS) watch(members []int) {
 func (m *MBCAS) join(r *sim.Snapshot) {
 	now := epoch.Add(r.Now)
 	var pods []round.PodInput
+	var joining []sim.PodSnapshot
 	in := kernel.Sample{Node: kernel.NodeSample{At: now}}
 	byName := map[string]*pod{}
 	for i := range r.Pods {
@@ -65,6 +73,7 @@ func (m *MBCAS) join(r *sim.Snapshot) {
 		known := m.pods[p.ID]
 		byName[known.name] = known
 		m.members = append(m.members, p.ID)
+		joining = append(joining, *p)
 		pods, in.Pods = append(pods, m.input(known, p, r.Allocatable)), append(in.Pods, sample(known, p, r, now))
 	}
 	if len(pods) == 0 {
@@ -72,6 +81,9 @@ func (m *MBCAS) join(r *sim.Snapshot) {
 	}
 	var out round.Output
 	m.state, out = round.Join(m.cfg.Round, m.state, pods, in)
+	if m.cfg.Record != nil {
+		m.cfg.Record.Join(record.Join{At: now, Pods: pods, Sample: in}, namesOf(joining), &out)
+	}
 	m.joinedAt = r.Now
 	m.watch(out.Watch)
 	m.publish(r, out.Decisions, byName)
@@ -79,6 +91,15 @@ func (m *MBCAS) join(r *sim.Snapshot) {
 		m.lookAt = r.Now
 		m.planLook()
 	}
+}
+
+// namesOf are the names of pods for a recording.
+func namesOf(pods []sim.PodSnapshot) []record.Name {
+	names := make([]record.Name, len(pods))
+	for i := range pods {
+		names[i] = record.Name{Namespace: pods[i].Spec.Namespace, Name: pods[i].Spec.Name}
+	}
+	return names
 }
 
 // look is a look of the agent between two rounds.
@@ -101,6 +122,9 @@ func (m *MBCAS) look(r *sim.Snapshot) {
 	}
 	var out round.Output
 	m.state, out = round.Look(m.cfg.Round, m.state, in)
+	if m.cfg.Record != nil {
+		m.cfg.Record.Look(record.Look{At: now, Sample: in}, &out)
+	}
 	if len(out.Decisions) > 0 {
 		m.publish(r, out.Decisions, byName)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/quota"
+	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/market"
 )
@@ -43,6 +44,8 @@ type Config struct {
 	ResizeDelay time.Duration
 	// ResizeDone is the time from a resize to when the controller sees it carried out.
 	ResizeDone sim.Delay
+	// Record records the rounds of one node; nil: nothing is recorded.
+	Record *record.Recorder
 	// DemandPercent is what DemandSignals multiply the demand of pods by, by name, in percent.
 	DemandPercent map[string]int32
 }

@@ -1,0 +1,277 @@
+package record
+
+import (
+	"bytes"
+	"compress/flate"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/delta"
+	"github.com/mbcas/mbcas/internal/round"
+)
+
+// Limits bound what a recorder holds.
+type Limits struct {
+	// Keep is how long a minute is kept.
+	Keep time.Duration
+	// Bytes bound all minutes together, pinned ones included. The oldest are dropped first.
+	Bytes int
+}
+
+// DefaultLimits hold half an hour of a full node.
+var DefaultLimits = Limits{Keep: 30 * time.Minute, Bytes: 8 << 20}
+
+const (
+	minute = time.Minute
+	// maxRaw ends a minute early: it is held as it is until it ends.
+	maxRaw = 1 << 20
+	// maxPins is how many incidents are kept, and pinBefore and pinAfter what is kept around each.
+	maxPins             = 3
+	pinBefore, pinAfter = 5 * time.Minute, 5 * time.Minute
+	pinnedShare         = 4 // of the bytes, for minutes that are kept for their pins alone
+	flateLevel          = flate.BestSpeed
+	maxMinute           = 64 << 20 // of a minute as it is, when it is read
+	maxMemory           = 512 << 20
+)
+
+// Recorder records the rounds of a node. The loop of the rounds writes; everything else may read meanwhile.
+type Recorder struct {
+	limits Limits
+
+	mu      sync.Mutex
+	minutes []*Minute // the oldest first
+	pins    []Pin
+	bytes   int
+	next    uint64
+	open    *writing
+}
+
+// Minute is a part of a recording that can be replayed alone.
+type Minute struct {
+	// Seq counts minutes since the recorder began.
+	Seq      uint64
+	From, To time.Time
+	packed   []byte
+}
+
+// Bytes is what the minute takes.
+func (m *Minute) Bytes() int { return len(m.packed) }
+
+// Pin is an incident that is kept for longer than other minutes.
+type Pin struct {
+	At  time.Time
+	Why string
+}
+
+// writing is the minute that is being recorded. The values are those before: the next is written as what differs.
+type writing struct {
+	Minute
+
+	w     delta.Writer
+	round round.Input
+	look  Look
+	join  Join
+	names []Name
+}
+
+// NewRecorder makes an empty recorder.
+func NewRecorder(l Limits) *Recorder { return &Recorder{limits: l} }
+
+// Begin is called before each round, and begins a new minute when the last has lasted long enough. It keeps no
+// part of the state.
+func (r *Recorder) Begin(now time.Time, cfg round.Config, state *round.State) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o := r.open; o != nil && now.Sub(o.From) < minute && now.Sub(o.From) >= 0 && len(o.w.Bytes) < maxRaw {
+		return
+	}
+	r.close()
+	r.next++
+	r.open = &writing{Minute: Minute{Seq: r.next, From: now, To: now}}
+	keyframes.Write(&r.open.w, new(Keyframe), &Keyframe{cfg, *state})
+}
+
+// Round records a round and its result. in and names are not changed afterwards.
+func (r *Recorder) Round(in round.Input, of []Name, out *round.Output) {
+	r.add(kindRound, in.Now, of, DigestOf(out), func(o *writing) {
+		inputs.Write(&o.w, &o.round, &in)
+		o.round = in
+	})
+}
+
+// Look records a look and its result.
+func (r *Recorder) Look(l Look, out *round.Output) {
+	r.add(kindLook, l.At, nil, DigestOf(out), func(o *writing) {
+		looks.Write(&o.w, &o.look, &l)
+		o.look = l
+	})
+}
+
+// Join records a join and its result.
+func (r *Recorder) Join(j Join, of []Name, out *round.Output) {
+	r.add(kindJoin, j.At, of, DigestOf(out), func(o *writing) {
+		joins.Write(&o.w, &o.join, &j)
+		o.join = j
+	})
+}
+
+// Gap records that no round was run.
+func (r *Recorder) Gap(at time.Time, why string) {
+	r.add(kindGap, at, nil, 0, func(o *writing) { gaps.Write(&o.w, new(Gap), &Gap{at, why}) })
+}
+
+func (r *Recorder) add(kind uint64, at time.Time, of []Name, digest uint64, write func(*writing)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.open
+	if o == nil { // nothing to replay it from
+		return
+	}
+	o.w.Uint(kind)
+	write(o)
+	if kind == kindRound || kind == kindJoin {
+		names.Write(&o.w, &o.names, &of)
+		o.names = of
+	}
+	o.w.Uint(digest)
+	o.To = at
+}
+
+// Break ends the minute, because the state is another than what the recorded events give: after a panic.
+func (r *Recorder) Break() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.close()
+}
+
+// Pin keeps the minutes around an incident. One that comes soon after another is part of it.
+func (r *Recorder) Pin(at time.Time, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.pins); n > 0 && at.Sub(r.pins[n-1].At) < pinBefore+pinAfter {
+		return
+	}
+	r.pins = append(r.pins, Pin{at, why})
+	if len(r.pins) > maxPins {
+		r.pins = slices.Delete(r.pins, 0, 1)
+	}
+}
+
+// close ends the open minute.
+func (r *Recorder) close() {
+	o := r.open
+	if o == nil {
+		return
+	}
+	r.open = nil
+	m := o.Minute
+	m.packed = pack(o.w.Bytes)
+	r.minutes = append(r.minutes, &m)
+	r.bytes += m.Bytes()
+	r.drop(m.To)
+}
+
+// drop drops what the limits do not allow: first minutes that are too old and not pinned, then pinned ones beyond their
+// part, then the oldest.
+func (r *Recorder) drop(now time.Time) {
+	old := func(m *Minute) bool { return now.Sub(m.To) > r.limits.Keep }
+	r.remove(func(m *Minute) bool { return old(m) && !r.pinned(m) })
+	for r.oldBytes(old) > r.limits.Bytes/pinnedShare {
+		first := slices.IndexFunc(r.minutes, old)
+		r.removeAt(first)
+	}
+	for r.bytes > r.limits.Bytes && len(r.minutes) > 0 {
+		r.removeAt(max(0, slices.IndexFunc(r.minutes, func(m *Minute) bool { return !old(m) })))
+	}
+}
+
+func (r *Recorder) oldBytes(old func(*Minute) bool) (sum int) {
+	for _, m := range r.minutes {
+		if old(m) {
+			sum += m.Bytes()
+		}
+	}
+	return sum
+}
+
+func (r *Recorder) remove(which func(*Minute) bool) {
+	for i := len(r.minutes) - 1; i >= 0; i-- {
+		if which(r.minutes[i]) {
+			r.removeAt(i)
+		}
+	}
+}
+
+func (r *Recorder) removeAt(i int) {
+	r.bytes -= r.minutes[i].Bytes()
+	r.minutes = slices.Delete(r.minutes, i, i+1)
+}
+
+// pinned says whether the minute is near a pin.
+func (r *Recorder) pinned(m *Minute) bool {
+	return slices.ContainsFunc(r.pins, func(p Pin) bool {
+		return !m.To.Before(p.At.Add(-pinBefore)) && !m.From.After(p.At.Add(pinAfter))
+	})
+}
+
+// Held is what the recorder holds.
+type Held struct {
+	Bytes    int
+	From, To time.Time // zero: nothing
+}
+
+// Held counts the open minute as it is.
+func (r *Recorder) Held() Held {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := Held{Bytes: r.bytes}
+	for _, m := range r.minutes[:min(1, len(r.minutes))] {
+		h.From = m.From
+	}
+	if n := len(r.minutes); n > 0 {
+		h.To = r.minutes[n-1].To
+	}
+	if o := r.open; o != nil {
+		if h.Bytes, h.To = h.Bytes+len(o.w.Bytes), o.To; h.From.IsZero() {
+			h.From = o.From
+		}
+	}
+	return h
+}
+
+// WriteTo writes a file with the minutes after one; of the open minute what there is of it.
+func (r *Recorder) WriteTo(w io.Writer, about About, after uint64) error {
+	r.mu.Lock()
+	minutes := slices.DeleteFunc(slices.Clone(r.minutes), func(m *Minute) bool { return m.Seq <= after })
+	var open []byte
+	var last Minute
+	if r.open != nil && r.open.Seq > after {
+		last, open = r.open.Minute, slices.Clone(r.open.w.Bytes)
+	}
+	about.Pins = slices.Clone(r.pins)
+	r.mu.Unlock()
+	if open != nil {
+		last.packed = pack(open)
+		minutes = append(minutes, &last)
+	}
+	return writeFile(w, about, minutes)
+}
+
+// pack compresses a minute.
+func pack(raw []byte) []byte {
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, flateLevel)
+	if err == nil {
+		_, err = w.Write(raw)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil { // a buffer takes everything, and the level is one of flate's
+		panic(fmt.Sprintf("compress: %v", err))
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,144 @@
+// Package replay runs recorded rounds again, with the code that ran them.
+//
+// Promises:
+//   - Rounds of the same version give the recorded results, on each architecture: TestReplayEqualsRecording.
+//   - A result that is another than the recorded one is found, and the first is named: TestDivergence.
+package replay
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/record"
+	"github.com/mbcas/mbcas/internal/round"
+)
+
+// Frame is a recorded event with what the market decides on it.
+type Frame struct {
+	*record.Event
+	// Config is in force since the last frame with another one.
+	Config *round.Config
+	// Pods are those of the last round and, after them, those that have joined since. The output counts by them.
+	Pods  []Pod
+	Input *round.Input // of the last round; nil before the first
+	// Output is empty for a gap.
+	Output round.Output
+	// Other: the result is another than the recorded one.
+	Other bool
+}
+
+// Pod is a pod with its name.
+type Pod struct {
+	record.Name
+	round.PodInput
+}
+
+// Summary counts what was replayed.
+type Summary struct {
+	From, To                            time.Time
+	Minutes, Rounds, Looks, Joins, Gaps int
+	Decisions                           int
+	// Missing is the time between minutes that the recording no longer holds.
+	Missing time.Duration
+	// First is the first event with another result; nil: all are equal.
+	First *Difference
+	// Others counts the events with another result.
+	Others int
+}
+
+// Difference is an event with another result than the recorded one.
+type Difference struct {
+	At     time.Time
+	Minute uint64
+	Event  int // of the minute, from 1
+	What   string
+}
+
+func (d Difference) String() string {
+	return fmt.Sprintf("%s, %s (event %d of minute %d)", d.At.UTC().Format("2006-01-02 15:04:05.000"), d.What, d.Event, d.Minute)
+}
+
+// Play runs all events of a recording in order, until visit returns an error. Each minute begins with the recorded
+// state. A frame is valid until visit returns.
+func Play(rec *record.Recording, visit func(*Frame) error) (Summary, error) {
+	var s Summary
+	for i, m := range rec.Minutes {
+		if i == 0 {
+			s.From = m.From
+		} else if gap := m.From.Sub(s.To); gap > missingFrom {
+			s.Missing += gap
+		}
+		s.Minutes++
+		p := player{summary: &s, minute: m.Seq, visit: visit}
+		if err := m.Read(p.begin, p.event); err != nil {
+			return s, err
+		}
+		s.To = m.To
+	}
+	return s, nil
+}
+
+// missingFrom is the least time between two minutes in which something is missing.
+const missingFrom = 15 * time.Second
+
+// player plays a minute.
+type player struct {
+	summary *Summary
+	visit   func(*Frame) error
+	minute  uint64
+	count   int
+
+	config *round.Config
+	state  round.State
+	input  *round.Input
+	pods   []Pod
+}
+
+func (p *player) begin(k *record.Keyframe) error {
+	p.config, p.state = &k.Config, k.State
+	return nil
+}
+
+func (p *player) event(e *record.Event) error {
+	p.count++
+	s := p.summary
+	f := Frame{Event: e, Config: p.config}
+	what := "round"
+	switch {
+	case e.Round != nil:
+		s.Rounds++
+		p.input, p.pods = e.Round, named(nil, e.Names, e.Round.Pods)
+		p.state, f.Output = round.Run(*p.config, p.state, *e.Round)
+	case e.Look != nil:
+		s.Looks++
+		what = "look"
+		p.state, f.Output = round.Look(*p.config, p.state, e.Look.Sample)
+	case e.Join != nil:
+		s.Joins++
+		what = "join"
+		p.pods = named(p.pods, e.Names, e.Join.Pods)
+		p.state, f.Output = round.Join(*p.config, p.state, e.Join.Pods, e.Join.Sample)
+	default:
+		s.Gaps++
+	}
+	f.Pods, f.Input = p.pods, p.input
+	s.Decisions += len(f.Output.Decisions)
+	if f.Other = e.Gap == nil && record.DigestOf(&f.Output) != e.Digest; f.Other {
+		if s.Others++; s.First == nil {
+			s.First = &Difference{At: e.At(), Minute: p.minute, Event: p.count, What: what}
+		}
+	}
+	return p.visit(&f)
+}
+
+// named appends pods with their names. A recording whose counts differ leaves pods without a name.
+func named(to []Pod, names []record.Name, pods []round.PodInput) []Pod {
+	for i, in := range pods {
+		pod := Pod{PodInput: in}
+		if i < len(names) {
+			pod.Name = names[i]
+		}
+		to = append(to, pod)
+	}
+	return to
+}

@@ -1,0 +1,127 @@
+package replay_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/lab/mbcas"
+	"github.com/mbcas/mbcas/internal/lab/scenario"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/internal/record"
+	"github.com/mbcas/mbcas/internal/replay"
+	"github.com/mbcas/mbcas/internal/round"
+)
+
+// everything keeps all of a test.
+var everything = record.Limits{Keep: 24 * time.Hour, Bytes: 1 << 30}
+
+// written is the recording as a file that was read again.
+func written(t *testing.T, rec *record.Recorder) *record.Recording {
+	t.Helper()
+	var file bytes.Buffer
+	if err := rec.WriteTo(&file, record.About{Node: "node-1"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	got, err := record.Open(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestReplayEqualsRecording: every scenario of the catalogue, recorded and read from a file, gives the recorded results
+// again, whether it is played from its beginning or from any of its minutes; with the settings that ship, and with what
+// is off by default.
+func TestReplayEqualsRecording(t *testing.T) {
+	more := mbcas.DefaultConfig()
+	more.Round.Credits.MaxFactor, more.Round.Pacing.IncreaseInterval = 2, 40*time.Second
+	for name, cfg := range map[string]mbcas.Config{"default": mbcas.DefaultConfig(), "credits and pacing": more} {
+		for _, s := range scenario.Catalogue() {
+			t.Run(name+"/"+s.Name, func(t *testing.T) {
+				t.Parallel()
+				cfg := cfg
+				cfg.Record = record.NewRecorder(everything)
+				setup := s.Setup(0, 1)
+				setup.Length, setup.WarmUp = min(setup.Length, 130*time.Second), 0
+				sim.Run(setup, mbcas.New(cfg))
+
+				rec := written(t, cfg.Record)
+				minutes := rec.Minutes
+				for from := range minutes {
+					rec.Minutes = minutes[from:]
+					sum, err := replay.Play(rec, func(f *replay.Frame) error {
+						for _, d := range f.Output.Decisions {
+							if p := f.Pods[d.Pod]; p.UID != d.UID || p.Namespace+"/"+p.Name.Name != d.UID {
+								return fmt.Errorf("a decision about %s names %+v", d.UID, p.Name)
+							}
+						}
+						return nil
+					})
+					if err != nil || sum.Others > 0 || sum.Rounds == 0 || from == 0 && sum.Decisions == 0 {
+						t.Fatalf("from minute %d: %+v, first %v, %v", from, sum, sum.First, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestDivergence: events whose recorded result is another are counted, and the first is named.
+func TestDivergence(t *testing.T) {
+	rec := record.NewRecorder(everything)
+	var state round.State
+	at := func(s int) time.Time { return time.Date(2026, 11, 21, 12, 0, s, 0, time.UTC) }
+	for second := range 70 {
+		in := round.Input{Now: at(second), Node: round.Node{Capacity: 4000, Allocatable: 4000}}
+		rec.Begin(in.Now, round.DefaultConfig(), &state)
+		var out round.Output
+		if state, out = round.Run(round.DefaultConfig(), state, in); second == 62 || second == 65 {
+			out.Node.Supply++
+		}
+		rec.Round(in, nil, &out)
+	}
+	rec.Gap(at(70), "a reason")
+	others, gaps := 0, ""
+	sum, err := replay.Play(written(t, rec), func(f *replay.Frame) error {
+		if f.Other {
+			others++
+		}
+		if f.Gap != nil {
+			gaps += f.Gap.Why
+		}
+		return nil
+	})
+	if err != nil || sum.Others != 2 || others != 2 || sum.First == nil || gaps != "a reason" || sum.Gaps != 1 {
+		t.Fatalf("%+v, %v", sum, err)
+	}
+	if got, want := sum.First.String(), "2026-11-21 12:01:02.000, round (event 3 of minute 2)"; got != want {
+		t.Errorf("the first difference is %s, want %s", got, want)
+	}
+	stop := errors.New("enough")
+	if _, err := replay.Play(written(t, rec), func(*replay.Frame) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("a visit's error becomes %v", err)
+	}
+}
+
+// TestMissing: the time that a recording no longer holds is told.
+func TestMissing(t *testing.T) {
+	rec := record.NewRecorder(everything)
+	for _, minute := range []int{0, 1, 30} {
+		in := round.Input{Now: time.Date(2026, 11, 21, 12, minute, 0, 0, time.UTC)}
+		var out round.Output
+		rec.Begin(in.Now, round.DefaultConfig(), &round.State{})
+		_, out = round.Run(round.DefaultConfig(), round.State{}, in)
+		rec.Round(in, nil, &out)
+	}
+	sum, err := replay.Play(written(t, rec), func(*replay.Frame) error { return nil })
+	if err != nil || sum.Missing != 30*time.Minute || sum.Minutes != 3 || sum.Others != 0 {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	if !strings.Contains(sum.From.String(), "12:00:00") || !strings.Contains(sum.To.String(), "12:30:00") {
+		t.Errorf("from %v to %v", sum.From, sum.To)
+	}
+}
