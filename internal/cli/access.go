@@ -102,12 +102,16 @@ func (f *flags) connect() (*cluster.Access, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server %s: %w", rest.Host, err)
 	}
-	round := func(ctx context.Context, agent *corev1.Pod) ([]byte, error) {
+	read := func(ctx context.Context, agent *corev1.Pod, path string) ([]byte, error) {
 		pod := types.NamespacedName{Namespace: agent.Namespace, Name: agent.Name}
-		return forward.Get(ctx, rest, pod, kube.AgentDebugPort, "/debug/round")
+		return forward.Get(ctx, rest, pod, kube.AgentDebugPort, path)
 	}
 	return &cluster.Access{
-		Client: c, Discovery: k.Discovery(), Namespace: namespace, System: f.system, Now: time.Now, Round: round,
+		Client: c, Discovery: k.Discovery(), Namespace: namespace, System: f.system, Now: time.Now,
+		Round: func(ctx context.Context, agent *corev1.Pod) ([]byte, error) { return read(ctx, agent, "/debug/round") },
+		Rounds: func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
+			return read(ctx, agent, fmt.Sprintf("/debug/rounds?after=%d", after))
+		},
 	}, nil
 }
 

@@ -108,7 +108,7 @@ func TestDoctor(t *testing.T) {
 			c.Discovery = discovered{err: errors.New("dial tcp 10.0.0.1:443: connection refused")}
 		}, fails: true},
 		"rounds": {objects: shop(), with: func(c *fakeCluster) {
-			c.Round = respond(strings.Replace(round, `"pressure":0.31,"floorsExceedSupply":false`, `"floorsExceedSupply":true`, 1))
+			c.Round = respond(strings.Replace(lastRound, `"pressure":0.31,"floorsExceedSupply":false`, `"floorsExceedSupply":true`, 1))
 		}},
 		"no-rounds": {objects: shop(), with: func(c *fakeCluster) {
 			c.Round = func(context.Context, *corev1.Pod) ([]byte, error) {

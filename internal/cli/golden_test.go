@@ -48,7 +48,7 @@ func TestOutput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, shop()...)
-			c.Round = respond(round)
+			c.Round = respond(lastRound)
 			c.golden(t, name, args)
 		})
 	}
@@ -111,7 +111,7 @@ func TestReadsOnly(t *testing.T) {
 	}
 }
 
-const round = `{"at":"2026-11-21T11:59:59Z","took":"2ms",
+const lastRound = `{"at":"2026-11-21T11:59:59Z","took":"2ms",
  "node":{"price":1.204,"cleared":1.2,"supply":"3400m","demand":"5100m","usage":"3390m","system":"210m","pressure":0.31,"floorsExceedSupply":false,"managed":4,"unmanaged":3,"warmingUp":1,"stale":0},
  "pods":[{"namespace":"shop","name":"cart-7d9f","uid":"uid-cart-7d9f","limit":"900m","desired":"720m","containers":{"app":"720m"},
    "usage":"705m","demand":"760m","throttled":0.12,"pressure":0.2,"memoryPressure":0,"ioPressure":0.12,"budget":864,"floor":"210m","ceiling":"4000m","boundBy":"Price"}]}`

@@ -13,14 +13,23 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/*.txt anew")
 
-func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
+// folder is that of the package: some tests work in another.
+var folder string
+
+func TestMain(m *testing.M) {
+	var err error
+	if folder, err = os.Getwd(); err != nil {
+		panic(err)
+	}
+	os.Exit(apiserver.Main(m))
+}
 
 // golden compares text with a file of testdata, or writes it with -update.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name+".txt")
+	path := filepath.Join(folder, "testdata", name+".txt")
 	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {

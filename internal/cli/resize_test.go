@@ -51,8 +51,8 @@ func limit(name string, m cpu.Milli) v1alpha1.ContainerLimit {
 	return v1alpha1.ContainerLimit{Name: name, CPULimit: m}
 }
 
-// record stores an allocation for the pod with the given declared limits.
-func record(t *testing.T, c client.Client, pod *corev1.Pod, declared ...v1alpha1.ContainerLimit) {
+// recordDeclared stores an allocation for the pod with the given declared limits.
+func recordDeclared(t *testing.T, c client.Client, pod *corev1.Pod, declared ...v1alpha1.ContainerLimit) {
 	t.Helper()
 	pa := allocation.New(pod)
 	if err := c.Create(t.Context(), pa); err != nil {
@@ -162,10 +162,10 @@ func TestRefusesUnsafe(t *testing.T) {
 func TestRestoreIsExact(t *testing.T) {
 	k, a := node(t, "cli-restores")
 	moved := k.Run(t, apiserver.Pod(a.Namespace, "moved", apiserver.Container("app", "100m", "300m"), apiserver.Container("proxy", "50m", "200m")))
-	record(t, a.Client, moved, limit("app", 1234), limit("proxy", 77))
+	recordDeclared(t, a.Client, moved, limit("app", 1234), limit("proxy", 77))
 	resizeAs(t, a, moved, kube.FieldManager, map[string]cpu.Milli{"app": 310, "proxy": 210})
 	there := k.Run(t, apiserver.Pod(a.Namespace, "there", apiserver.Container("app", "100m", "300m")))
-	record(t, a.Client, there, limit("app", 300))
+	recordDeclared(t, a.Client, there, limit("app", 300))
 	unknown := k.Run(t, apiserver.Pod(a.Namespace, "unknown", apiserver.Container("app", "100m", "300m")))
 	lost := k.Run(t, apiserver.Pod(a.Namespace, "lost", apiserver.Container("app", "100m", "300m")))
 	ledger(t, a.Client, lost, limit("app", 410))
@@ -281,7 +281,7 @@ func TestResizeRetriesOnConflict(t *testing.T) {
 func TestDryRunChangesNothing(t *testing.T) {
 	k, a := node(t, "cli-dry")
 	pod := k.Run(t, apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "700m")))
-	record(t, a.Client, pod, limit("app", 700))
+	recordDeclared(t, a.Client, pod, limit("app", 700))
 	resizeAs(t, a, pod, kube.FieldManager, map[string]cpu.Milli{"app": 300})
 	eventually(t, "the resize to be in force", func() bool {
 		pod = reload(t, a.Client, pod)
@@ -316,7 +316,7 @@ func TestTenant(t *testing.T) {
 	k := s.Kubelet(t, "cli-tenant")
 	admin := access(t, s, s.Namespace(t))
 	pod := k.Run(t, apiserver.Pod(admin.Namespace, "web", apiserver.Container("app", "100m", "300m")))
-	record(t, admin.Client, pod, limit("app", 700))
+	recordDeclared(t, admin.Client, pod, limit("app", 700))
 	a := *admin
 	a.Client = s.As(t, "tenant")
 	role := &rbacv1.Role{Rules: []rbacv1.PolicyRule{

@@ -96,7 +96,7 @@ func TestSignalsOfTheNode(t *testing.T) {
 	if !prints("explain batch-x2", want) {
 		t.Error("explain does not name the signal")
 	}
-	c.Round = respond(strings.Replace(round, `"demand":"5100m"`, `"demand":"5100m","signalDemand":"1700m"`, 1))
+	c.Round = respond(strings.Replace(lastRound, `"demand":"5100m"`, `"demand":"5100m","signalDemand":"1700m"`, 1))
 	if !prints("usage", "Note: The pods of node node-1 demand 5100m, DemandSignals add 1700m. T"+want) {
 		t.Error("usage does not name the signal")
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/internal/delta"
@@ -81,6 +82,17 @@ func writeChunk(w io.Writer, kind byte, payload []byte) error {
 type Recording struct {
 	About   About
 	Minutes []*Minute
+}
+
+// Add takes over what a later reading of the same recorder has, and replaces minutes that have gone on since.
+func (r *Recording) Add(later *Recording) {
+	r.About = later.About
+	for _, m := range later.Minutes {
+		if n := len(r.Minutes); n > 0 && r.Minutes[n-1].Seq >= m.Seq {
+			r.Minutes = r.Minutes[:slices.IndexFunc(r.Minutes, func(had *Minute) bool { return had.Seq >= m.Seq })]
+		}
+		r.Minutes = append(r.Minutes, m)
+	}
 }
 
 // Damage is where a file cannot be read any further. What comes before is whole.

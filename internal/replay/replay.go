@@ -6,9 +6,11 @@
 package replay
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
 )
@@ -92,6 +94,7 @@ type player struct {
 	state  round.State
 	input  *round.Input
 	pods   []Pod
+	watch  int // pods that a look reads
 }
 
 func (p *player) begin(k *record.Keyframe) error {
@@ -102,6 +105,9 @@ func (p *player) begin(k *record.Keyframe) error {
 func (p *player) event(e *record.Event) error {
 	p.count++
 	s := p.summary
+	if err := p.fits(e); err != nil {
+		return fmt.Errorf("event %d of minute %d: %w", p.count, p.minute, err)
+	}
 	f := Frame{Event: e, Config: p.config}
 	what := "round"
 	switch {
@@ -122,6 +128,9 @@ func (p *player) event(e *record.Event) error {
 		s.Gaps++
 	}
 	f.Pods, f.Input = p.pods, p.input
+	if e.Round != nil || e.Join != nil {
+		p.watch = len(f.Output.Watch)
+	}
 	s.Decisions += len(f.Output.Decisions)
 	if f.Other = e.Gap == nil && record.DigestOf(&f.Output) != e.Digest; f.Other {
 		if s.Others++; s.First == nil {
@@ -129,6 +138,34 @@ func (p *player) event(e *record.Event) error {
 		}
 	}
 	return p.visit(&f)
+}
+
+// errOdd is the error for a file that no agent has written.
+var errOdd = errors.New("the counters are not those of the pods")
+
+// fits checks what rounds rely on.
+func (p *player) fits(e *record.Event) error {
+	switch {
+	case e.Round != nil && !samples(e.Round.Pods, e.Round.Sample.Pods), e.Join != nil && !samples(e.Join.Pods, e.Join.Sample.Pods):
+		return errOdd
+	case e.Round == nil && e.Gap == nil && p.input == nil:
+		return errors.New("it comes before the first round")
+	case e.Look != nil && len(e.Look.Sample.Pods) != p.watch:
+		return errOdd
+	}
+	return nil
+}
+
+func samples(pods []round.PodInput, of []kernel.PodSample) bool {
+	if len(pods) != len(of) {
+		return false
+	}
+	for i := range pods {
+		if len(pods[i].Containers) != len(of[i].Containers) {
+			return false
+		}
+	}
+	return true
 }
 
 // named appends pods with their names. A recording whose counts differ leaves pods without a name.

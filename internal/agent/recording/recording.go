@@ -86,6 +86,9 @@ func (f *Feed) feed(record func()) {
 // maxReaders bounds the readers at a time: each has a copy of the open minute.
 const maxReaders = 2
 
+// longestRead bounds an answer: it may be 8 MiB, through the API server and a slow line.
+const longestRead = time.Minute
+
 // Handler answers with the minutes after the one in the query, or all that are held. Without a recorder it says so.
 func Handler(rec *record.Recorder, about record.About) http.HandlerFunc {
 	readers := make(chan struct{}, maxReaders)
@@ -109,6 +112,7 @@ func Handler(rec *record.Recorder, about record.About) http.HandlerFunc {
 			http.Error(w, "others are reading the recording; try again", http.StatusTooManyRequests)
 			return
 		}
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(longestRead)) // longer than for other answers
 		w.Header().Set("Content-Type", "application/octet-stream")
 		_ = rec.WriteTo(w, about, after) // fails only when the client has gone
 	}

@@ -29,6 +29,8 @@ type Access struct {
 	Now    func() time.Time
 	// Round reads /debug/round of an agent's pod, through pods/portforward: the last round of its node.
 	Round func(ctx context.Context, agent *corev1.Pod) ([]byte, error)
+	// Rounds reads /debug/rounds in the same way: the recording of its node, or the part after a minute.
+	Rounds func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error)
 }
 
 // Discovery is what an API server says about itself.

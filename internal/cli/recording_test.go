@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/record"
+	"github.com/mbcas/mbcas/internal/round"
+)
+
+// recorderOf has recorded rounds of a node with two pods of the shop, of which one saturates and the other is throttled:
+// CPU is scarce.
+func recorderOf(seconds int) *record.Recorder {
+	rec := record.NewRecorder(record.DefaultLimits)
+	cfg := round.DefaultConfig()
+	cfg.LongestGap = 4 * time.Second
+	var pods []round.PodInput
+	var names []record.Name
+	for _, name := range []string{"cart-7d9f", "batch-x2"} {
+		c := demand.Container{Name: "app", ID: name, Request: 500, Declared: 1000, Limit: 1000}.Within(0, 2000)
+		pods = append(pods, round.PodInput{Pod: demand.Pod{UID: "uid-of-" + name, Budget: 500, Containers: []demand.Container{c}}})
+		names = append(names, record.Name{Namespace: "shop", Name: name})
+	}
+	var state round.State
+	for i := range seconds {
+		at := time.Duration(i) * time.Second
+		now := noon.Add(at - time.Duration(seconds)*time.Second)
+		in := round.Input{Now: now, Node: round.Node{Capacity: 2000, Allocatable: 1500}, Pods: pods}
+		in.Sample.Node = kernel.NodeSample{At: now, Usage: kernel.KnownTotal(2 * at), Kubepods: kernel.KnownTotal(2 * at), Idle: kernel.KnownTotal(0)}
+		for _, p := range pods {
+			in.Sample.Pods = append(in.Sample.Pods, kernel.PodSample{Pod: p.UID, Containers: []kernel.Group{{
+				ID: p.Containers[0].ID, Found: true, At: now, Quota: kernel.Quota{Limit: 100 * time.Millisecond, Period: 100 * time.Millisecond},
+				Stat: kernel.Stat{Usage: at, Periods: uint64(10 * i), Throttled: uint64(9 * i)},
+			}}})
+		}
+		rec.Begin(now, cfg, &state)
+		var out round.Output
+		state, out = round.Run(cfg, state, in)
+		rec.Round(in, names, &out)
+		pods = slices.Clone(pods)         // the recorder keeps what the round was given
+		for _, d := range out.Decisions { // a controller that does at once what is published
+			if d.Publish {
+				pods[d.Pod].Published = round.Published{At: now, Limits: map[string]cpu.Milli{"app": d.Limit}, Price: d.Price, Bound: d.Bound}
+			}
+		}
+	}
+	return rec
+}
+
+// serves answers like an agent with this recorder.
+func serves(rec *record.Recorder) func(context.Context, *corev1.Pod, uint64) ([]byte, error) {
+	return func(_ context.Context, _ *corev1.Pod, after uint64) ([]byte, error) {
+		var b bytes.Buffer
+		err := rec.WriteTo(&b, record.About{Node: "node-1", Version: "v0.1.0", Arch: "amd64"}, after)
+		return b.Bytes(), err
+	}
+}
+
+// TestRecordAndReplay: a node's recording is saved to a file that the user alone may read, and the file is replayed and told
+// without a cluster; the story of a pod, told by the agent of its node, has that pod and the node.
+func TestRecordAndReplay(t *testing.T) {
+	t.Chdir(t.TempDir())
+	c := newCluster(t, shop()...)
+	c.Rounds = serves(recorderOf(150))
+	stdout, _, err := c.run(t, "record", "--node", "node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "node-1-20261121T115959.mbcas"
+	if !strings.Contains(stdout, name+": node node-1 from 2026-11-21 11:57:30 to 11:59:59 UTC") || !strings.Contains(stdout, "kubectl mbcas story "+name) {
+		t.Errorf("record:\n%s", stdout)
+	}
+	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if _, _, err := c.run(t, "record", "--node", "node-1"); err == nil || !strings.Contains(err.Error(), name+" exists; name another file with -o") {
+		t.Errorf("a second time: %v", err)
+	}
+	offline := newCluster(t) // has neither pods nor agents
+	stdout, _, err = offline.run(t, "replay", name)
+	if err != nil || !strings.Contains(stdout, "150 rounds, 0 looks, 0 joins and") || !strings.Contains(stdout, "Every result is the one recorded.") {
+		t.Errorf("replay: %v\n%s", err, stdout)
+	}
+	whole, _, err := offline.run(t, "story", name)
+	if err != nil || !strings.Contains(whole, "CPU becomes scarce") || !strings.Contains(whole, "shop/cart-7d9f: Its limit is to be lowered") {
+		t.Errorf("story: %v\n%s", err, whole)
+	}
+	golden(t, "story", "$ kubectl mbcas story "+name+"\n"+whole)
+	one, _, err := c.run(t, "story", "cart-7d9f", "-n", "shop")
+	if err != nil || !strings.Contains(one, "shop/cart-7d9f: Its limit") || strings.Contains(one, "batch-x2") {
+		t.Errorf("story of a pod: %v\n%s", err, one)
+	}
+}
+
+// TestRecordFollows: a recording that goes on has each minute once.
+func TestRecordFollows(t *testing.T) {
+	t.Chdir(t.TempDir())
+	c := newCluster(t, shop()...)
+	rec := recorderOf(100)
+	full := recorderOf(150)
+	asked := 0
+	c.Rounds = func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
+		if asked++; asked == 1 {
+			return serves(rec)(ctx, agent, after)
+		}
+		return serves(full)(ctx, agent, after)
+	}
+	now := noon
+	c.Now = func() time.Time { now = now.Add(time.Second); return now }
+	if _, stderr, err := c.run(t, "record", "cart-7d9f", "-n", "shop", "--follow", "1500ms", "-o", "f.mbcas"); err != nil || !strings.Contains(stderr, "recording node node-1: ") {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	got, err := openRecording("f.mbcas", Streams{})
+	if err != nil || len(got.Minutes) != 3 || asked < 2 {
+		t.Errorf("%d minutes after %d requests, %v", len(got.Minutes), asked, err)
+	}
+}
+
+// TestRecordingErrors: what is missing is named, and what can be read of a damaged file is read.
+func TestRecordingErrors(t *testing.T) {
+	t.Chdir(t.TempDir())
+	c := newCluster(t, shop()...)
+	c.Rounds = serves(recorderOf(150))
+	if _, _, err := c.run(t, "record", "--node", "node-1", "-o", "whole.mbcas"); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile("whole.mbcas")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"cut.mbcas": file[:len(file)-10], "none.mbcas": file[:20], "other.mbcas": []byte("PK")} {
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stdout, stderr, err := c.run(t, "replay", "cut.mbcas")
+	if err != nil || !strings.Contains(stderr, "cut.mbcas: damaged at byte ") || !strings.Contains(stderr, "what comes before is read") || !strings.Contains(stdout, "the one recorded") {
+		t.Errorf("cut: %v\n%s%s", err, stderr, stdout)
+	}
+	for args, want := range map[string]string{
+		"story":                             "needs a file, a pod, or --node",
+		"story a b":                         "takes one pod, got 2",
+		"story cart-7d9f --node node-1":     "needs a file, a pod, or --node",
+		"record whole.mbcas":                "is a file: record needs a pod or --node",
+		"record --node node-9":              "node node-9 has no agent",
+		"story missing -n shop":             "pod shop/missing: ",
+		"replay none.mbcas":                 "none.mbcas: damaged at byte 5: the file ends here",
+		"replay other.mbcas":                "this is no recording of MBCAS",
+		"replay ./missing.mbcas":            "no such file",
+		"replay " + filepath.Join("a", "b"): "no such file",
+	} {
+		if _, _, err := c.run(t, strings.Split(args, " ")...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+	c.Rounds = func(context.Context, *corev1.Pod, uint64) ([]byte, error) {
+		return nil, errors.New("answers 404: records nothing")
+	}
+	if _, _, err := c.run(t, "story", "--node", "node-1"); err == nil || !regexp.MustCompile("recording of node node-1: .*records nothing").MatchString(err.Error()) {
+		t.Errorf("an agent without a recorder: %v", err)
+	}
+	c.Rounds = serves(record.NewRecorder(record.DefaultLimits))
+	if _, _, err := c.run(t, "record", "--node", "node-1"); err == nil || !strings.Contains(err.Error(), "has recorded nothing yet") {
+		t.Errorf("an agent that has just started: %v", err)
+	}
+}
+
+// TestOtherResults: a replay that gives another result names the first, and fails.
+func TestOtherResults(t *testing.T) {
+	t.Chdir(t.TempDir())
+	rec := record.NewRecorder(record.DefaultLimits)
+	var state round.State
+	rec.Begin(noon, round.DefaultConfig(), &state)
+	rec.Round(round.Input{Now: noon}, nil, &round.Output{Watch: []int{7}})
+	data, err := serves(rec)(t.Context(), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("f.mbcas", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, _, err := newCluster(t).run(t, "replay", "f.mbcas")
+	if !errors.Is(err, ErrOtherResults) || !strings.Contains(stdout, "1 results differ") && !strings.Contains(stdout, "The first: 2026-11-21 12:00:00.000, round (event 1 of minute 1)") {
+		t.Errorf("%v\n%s", err, stdout)
+	}
+}
+
+// TestExplainAt: the limit at a time, from the agent of the pod's node and from a file.
+func TestExplainAt(t *testing.T) {
+	t.Chdir(t.TempDir())
+	c := newCluster(t, shop()...)
+	c.Rounds = serves(recorderOf(150))
+	if _, _, err := c.run(t, "record", "--node", "node-1", "-o", "f.mbcas"); err != nil {
+		t.Fatal(err)
+	}
+	live, _, err := c.run(t, "explain", "cart-7d9f", "-n", "shop", "--at", "11:59")
+	if err != nil || !strings.Contains(live, "Pod shop/cart-7d9f at 2026-11-21 11:59:00.0 UTC") || !strings.Contains(live, "Price: the pods of node node-1 demanded ") {
+		t.Fatalf("%v\n%s", err, live)
+	}
+	golden(t, "explain-at", "$ kubectl mbcas explain cart-7d9f -n shop --at 11:59\n"+live)
+	offline := newCluster(t)
+	for _, at := range []string{"11:59", "11:59:00", "2026-11-21T11:59:00Z", "2026-11-21 11:59:00"} {
+		if file, _, err := offline.run(t, "explain", "cart-7d9f", "--recording", "f.mbcas", "--at", at); err != nil || file != live {
+			t.Errorf("--at %s of a file: %v\n%s", at, err, file)
+		}
+	}
+	for _, tc := range []struct{ args, want string }{
+		{"explain cart-7d9f --recording f.mbcas", "--recording needs a time: give one with --at"},
+		{"explain cart-7d9f --recording f.mbcas --at noon", "want a time such as 12:03"},
+		{"explain cart-7d9f --recording f.mbcas --at 11:57", "2026-11-21 11:57:00 is not recorded: the recording of node node-1 is from 2026-11-21 11:57:30 to 11:59:59 UTC"},
+		{"explain cart-7d9f -n bazaar --recording f.mbcas --at 11:59", "the pod is not recorded"},
+		{"explain cart-7d9f --recording missing --at 11:59", "no such file"},
+	} {
+		if _, _, err := offline.run(t, strings.Split(tc.args, " ")...); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", tc.args, err, tc.want)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package story
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/record"
+	"github.com/mbcas/mbcas/internal/replay"
+	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/market"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+var config = round.DefaultConfig()
+
+func init() { config.LongestGap = 5 * time.Second }
+
+// podOf is a pod of one container with these limits.
+func podOf(name string, limit, published cpu.Milli) replay.Pod {
+	p := replay.Pod{Name: record.Name{Namespace: "shop", Name: name}}
+	p.UID = name
+	p.Containers = []demand.Container{{Name: "app", ID: name, Declared: 500, Limit: limit}}
+	if published > 0 {
+		p.Published = round.Published{At: noon.Add(-time.Minute), Limits: map[string]cpu.Milli{"app": published}}
+	}
+	return p
+}
+
+// frame is a round some seconds after noon.
+func frame(second float64, node round.NodeDecision, pods []replay.Pod, decisions ...round.Decision) *replay.Frame {
+	at := noon.Add(time.Duration(second * float64(time.Second)))
+	in := round.Input{Now: at, Sample: kernel.Sample{Node: kernel.NodeSample{At: at}, Pods: make([]kernel.PodSample, len(pods))}}
+	return &replay.Frame{
+		Event: &record.Event{Round: &in}, Config: &config, Input: &in, Pods: pods,
+		Output: round.Output{Node: node, Decisions: decisions},
+	}
+}
+
+// lookFrame is a look that raises a pod.
+func lookFrame(second float64, pods []replay.Pod, d round.Decision) *replay.Frame {
+	f := frame(second, round.NodeDecision{}, pods, d)
+	f.Event = &record.Event{Look: &record.Look{At: f.Input.Now}}
+	return f
+}
+
+func tell(about About, frames ...*replay.Frame) string {
+	t := teller{about: about, pods: map[string]*pod{}, totals: newCounting(about)}
+	var b strings.Builder
+	for _, f := range frames {
+		t.frame(f)
+	}
+	for _, e := range t.entries {
+		fmt.Fprintf(&b, "%s %s: %s\n", e.At.Format("05.0"), e.Pod, e.Text)
+	}
+	return b.String()
+}
+
+// hour is a time with all that is told, and things that are not.
+func hour() []*replay.Frame {
+	web, batch := podOf("web", 500, 500), podOf("batch", 2000, 2000)
+	two := []replay.Pod{web, batch}
+	free, scarce := round.NodeDecision{Supply: 3400, Usage: 1200, UsageKnown: true, Demand: 1300}, round.NodeDecision{Supply: 3400, Usage: 3390, Demand: 5100, Price: 0.5}
+	dearer, alike := scarce, scarce
+	dearer.Price, alike.Price = 0.8, 0.6
+	full := free
+	full.FloorsExceedSupply = true
+	lowered := round.Decision{Pod: 1, Limit: 1000, Demand: 2100, Usage: 1900, ThrottleRatio: 0.97, Budget: 500, Price: 0.5, Bound: market.ByPrice, Publish: true}
+	later := podOf("batch", 1000, 1000)
+	unmanaged := podOf("kube-proxy", 0, 0)
+	unmanaged.Unmanaged = true
+	gap := &replay.Frame{Event: &record.Event{Gap: &record.Gap{At: noon.Add(9 * time.Second), Why: "waiting for the API server"}}, Config: &config}
+	return []*replay.Frame{
+		frame(0, free, two, round.Decision{Pod: 0, Limit: 500, Publish: true}), // as published
+		frame(1, scarce, two, lowered),
+		frame(2, alike, two, lowered), // not carried out yet
+		frame(3, dearer, []replay.Pod{web, later}, round.Decision{Pod: 1, Limit: 900, Demand: 2100, Price: 0.8, Bound: market.ByPrice}),
+		lookFrame(3.4, []replay.Pod{web, later}, round.Decision{Pod: 0, Limit: 900, Price: 0.8, Publish: true}),
+		frame(4, free, []replay.Pod{web, later, podOf("new", 300, 0), unmanaged},
+			round.Decision{Pod: 1, Limit: 1500, Usage: 1000, Demand: 1100, Publish: true}, round.Decision{Pod: 2, Limit: 600, Usage: 100, Demand: 290, Bound: market.ByCeiling, Publish: true}),
+		frame(5, full, []replay.Pod{web, podOf("new", 300, 0)}, round.Decision{Pod: 1, Limit: 100, Demand: 80, Budget: 100, Price: 3, Bound: market.ByFloor, Publish: true}),
+		frame(6, free, []replay.Pod{web, podOf("new", 300, 0)}),
+		gap, gap,
+		frame(10, free, []replay.Pod{web, podOf("new", 300, 0)}),
+	}
+}
+
+// TestStory: a sentence for each change, and none for what stays.
+func TestStory(t *testing.T) {
+	want := `00.0 : The recording begins. The pods use 1200m and demand 1300m of a supply of 3400m, and CPU has no price.
+01.0 : CPU becomes scarce: the pods demand 5100m of a supply of 3400m, and the price is 0.500.
+01.0 shop/batch: Its limit is to be lowered from 2000m to 1000m: it used 1900m, was throttled in 97% of its periods, and demands 2100m; its budget of 500 buys 1000m at a price of 0.500.
+03.0 : The price goes from 0.500 to 0.800: the pods demand 5100m of a supply of 3400m.
+03.4 shop/web: Its limit is to be raised from 500m to 900m: a look between two rounds saw it throttled; the price of 0.800 does not cap it.
+04.0 : CPU has no price any more, after 3s: the pods demand 1300m of a supply of 3400m.
+04.0 shop/new: It takes part, with a limit of 300m.
+04.0 shop/batch: Its limit is to be raised from 1000m to 1500m: it used 1000m, and demands 1100m; CPU has no price.
+04.0 shop/new: Its limit is to be raised from 300m to 600m: it used 100m, and demands 290m; this is its ceiling.
+05.0 : The floors of the pods add up to more than the supply, so nothing can be divided.
+05.0 shop/batch: It has gone.
+05.0 shop/new: Its limit is to be lowered from 600m to 100m: it used 0m, and demands 80m; its budget of 100 buys less than its floor at a price of 3.000.
+06.0 : The floors of the pods fit the supply again.
+09.0 : No round is run: waiting for the API server.
+10.0 : Rounds go on.
+`
+	if diff := cmp.Diff(want, tell(Everything, hour()...)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	unread := round.NodeDecision{Supply: 3400, Price: 0.5}
+	if got, want := tell(Everything, frame(0, unread, nil)), "00.0 : The recording begins, and the price is 0.500.\n"; got != want {
+		t.Errorf("without counters: %q, want %q", got, want)
+	}
+	only := tell(Pod("shop", "web"), hour()...)
+	if strings.Contains(only, "batch") || strings.Contains(only, "shop/new") || !strings.Contains(only, "shop/web") || !strings.Contains(only, "becomes scarce") {
+		t.Errorf("of one pod:\n%s", only)
+	}
+}
+
+// counters is a sample of one container that has used and been throttled this much.
+func counters(second int, name string, used time.Duration, periods, throttled uint64) kernel.Sample {
+	at := noon.Add(time.Duration(second) * time.Second)
+	return kernel.Sample{Node: kernel.NodeSample{At: at}, Pods: []kernel.PodSample{{Pod: name, Containers: []kernel.Group{{
+		ID: name, Found: true, At: at, Stat: kernel.Stat{Usage: used, Periods: periods, Throttled: throttled},
+	}}}}}
+}
+
+// TestTotals: in three rounds a pod uses 0.8 cores with a declared limit of 0.5, throttled in 40 % of its periods, once
+// while CPU is idle and twice while it is scarce; then a round follows too late to count.
+func TestTotals(t *testing.T) {
+	idle, busy := round.NodeDecision{Supply: 3400, Usage: 3230}, round.NodeDecision{Supply: 3400, Usage: 3300, Price: 1}
+	c := newCounting(Everything)
+	at := 0
+	for i, f := range []*replay.Frame{
+		frame(0, idle, []replay.Pod{podOf("web", 800, 0)}),
+		frame(1, idle, []replay.Pod{podOf("web", 800, 0)}),
+		frame(2, busy, []replay.Pod{podOf("web", 900, 0)}, round.Decision{Demand: 1100, Limit: 900}),
+		frame(3, busy, []replay.Pod{podOf("web", 900, 0)}, round.Decision{Demand: 800, Limit: 900}),
+		frame(60, busy, []replay.Pod{podOf("web", 900, 0)}, round.Decision{Demand: 2000, Limit: 900}),
+	} {
+		if at = i; i == 4 {
+			at = 60
+		}
+		f.Round.Sample = counters(at, "web", time.Duration(at)*800*time.Millisecond, uint64(10*at), uint64(4*at))
+		c.frame(f)
+	}
+	want := Totals{
+		Covered: 3 * time.Second, Scarce: 2 * time.Second,
+		ThrottledIdle: 400 * time.Millisecond, ThrottledScarce: 800 * time.Millisecond,
+		BeyondDeclared: 900 * time.Millisecond, Withheld: 200 * time.Millisecond,
+	}
+	got := c.sum()
+	if len(got.Pods) != 1 || got.Pods[0].Changes != 1 || got.Pods[0].BeyondDeclared != want.BeyondDeclared || got.Pods[0].Pod != "shop/web" {
+		t.Errorf("pods %+v", got.Pods)
+	}
+	text := got.Text()
+	got.Pods = nil
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, want := range []string{
+		"In 3s with counters, CPU had a price for 2s.", "throttled for 400ms while CPU was idle, and for 800ms",
+		"used 900ms of CPU time beyond their declared limits, and were denied 200ms", "shop/web: throttled for 1.2s (400ms while CPU was idle), 900ms beyond",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
+	}
+}
