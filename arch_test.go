@@ -30,6 +30,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/record", "internal/delta internal/kernel internal/round"},
 	{"internal/replay", "internal/kernel internal/record internal/round"},
 	{"internal/story", "cpu market internal/kernel internal/sense internal/record internal/replay internal/round"},
+	{"internal/whatif", "cpu internal/demand internal/record internal/round"},
 	{"internal/coordinator", "cpu market"},
 	{"api/v1alpha1/reasons", ""},
 	{"api/v1alpha1", "cpu market kubernetes"},
@@ -103,7 +104,7 @@ var rules = []struct{ pkg, imports string }{
 		internal/cli/snapshot internal/cli/cluster kubernetes`},
 	{"internal/cli", `
 		api/v1alpha1/reasons cpu market api/v1alpha1 actuator actuator/podresize internal/kube internal/allocation internal/record
-		internal/replay internal/story internal/cli/format internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
+		internal/replay internal/story internal/whatif internal/cli/format internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
 		internal/program internal/restore kubernetes github.com/spf13`},
 	// The lab: it runs the code that ships, and does not ship itself.
 	{"internal/lab/load", ""},

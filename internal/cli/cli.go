@@ -60,6 +60,7 @@ func command(s Streams, version string, flags *flags) *cobra.Command {
 		storyCommand(s, flags),
 		recordCommand(s, flags),
 		replayCommand(s, flags),
+		whatIfCommand(s, flags),
 		resizeCommand(s, flags),
 		restoreCommand(s, flags),
 		modeCommand(s, flags),

@@ -229,3 +229,38 @@ func TestExplainAt(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIf: other settings give other limits, of a file and of the agent of a pod's node; what cannot be read is refused.
+func TestWhatIf(t *testing.T) {
+	t.Chdir(t.TempDir())
+	c := newCluster(t, shop()...)
+	c.Rounds = serves(recorderOf(150))
+	if _, _, err := c.run(t, "record", "--node", "node-1", "-o", "f.mbcas"); err != nil {
+		t.Fatal(err)
+	}
+	offline := newCluster(t)
+	stdout, _, err := offline.run(t, "what-if", "f.mbcas", "--priority", "shop/cart-*=100000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "what-if", "$ kubectl mbcas what-if f.mbcas --priority 'shop/cart-*=100000'\n"+stdout)
+	if stdout, _, err := c.run(t, "what-if", "cart-7d9f", "-n", "shop", "--off", "-o", "json"); err != nil || !strings.Contains(stdout, `"scarce": 0`) {
+		t.Errorf("off: %v\n%s", err, stdout)
+	}
+	if stdout, _, err := offline.run(t, "what-if", "f.mbcas", "--reserve=0.5", "--credits=2", "--request", "shop/cart-7d9f=100m", "--max-cpu=shop/batch*=700m", "--opt-out=shop/none"); err != nil || !strings.Contains(stdout, "shop/batch-x2") {
+		t.Errorf("several: %v\n%s", err, stdout)
+	}
+	for args, want := range map[string]string{
+		"--priority cart=5":             "want NAMESPACE/NAME=VALUE",
+		"--priority shop/cart-7d9f=max": "want a whole number after the =",
+		"--request shop/cart-7d9f=0":    "want an amount of CPU after the =",
+		"--max-cpu shop/cart-7d9f=some": "want an amount of CPU after the =",
+		"--reserve 1":                   "Reserve is 1",
+		"--opt-out shop/[":              "syntax error in pattern",
+		"--opt-out shop/missing":        "no managed pod of the recording is one of those named",
+	} {
+		if _, _, err := offline.run(t, append([]string{"what-if", "f.mbcas"}, strings.SplitN(args, " ", 2)...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}

@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +24,8 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/cli/forward"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/record"
+	"github.com/mbcas/mbcas/internal/story"
 	"github.com/mbcas/mbcas/test/internal/guard"
 )
 
@@ -60,6 +64,7 @@ func (s *path) run(t *testing.T) {
 		{"KilledOnAnIdleNode", (*path).killedOnAnIdleNode},
 		{"ContentionLowersLimits", (*path).contentionLowersLimits},
 		{"ReleaseRaisesAtOnce", (*path).releaseRaisesAtOnce},
+		{"RecordingReplays", (*path).recordingReplays},
 		{"RestoreIsExact", (*path).restoreIsExact},
 		{"WitnessesAreUntouched", (*path).witnessesAreUntouched},
 		{"UninstallRestoresFirst", (*path).uninstallRestoresFirst},
@@ -136,6 +141,35 @@ func (s *path) lastRoundIsOnLoopback(t *testing.T) {
 			t.Errorf("pods/proxy on port %s answers /debug/round: %s", port, out)
 		}
 	}
+}
+
+// recordingReplays: what the agent has recorded of the real node gives the same results here, and tells that the limit of a
+// pod was lowered under contention.
+func (s *path) recordingReplays(t *testing.T) {
+	agent := s.agent(t)
+	if agent == nil {
+		t.Fatalf("no agent on %s", s.node)
+	}
+	file, err := forward.Get(t.Context(), s.access, client.ObjectKeyFromObject(agent), kube.AgentDebugPort, "/debug/rounds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := record.Open(bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, err := story.Tell(rec, story.Pod(shop, s.pods[managed[0]].Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := told.Replayed
+	if r.First != nil || r.Rounds < 20 || r.Looks == 0 || r.Decisions < r.Rounds {
+		t.Errorf("%+v; the first difference: %v", r, r.First)
+	}
+	if !strings.Contains(told.Text(), "is to be lowered from") {
+		t.Errorf("no decrease is told:\n%s", told.Text())
+	}
+	t.Logf("%d rounds, %d looks, %d joins in %d bytes", r.Rounds, r.Looks, r.Joins, len(file))
 }
 
 func (s *path) idleNodeRaisesLimits(t *testing.T) {

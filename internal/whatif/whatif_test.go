@@ -1,0 +1,142 @@
+package whatif
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/lab/mbcas"
+	"github.com/mbcas/mbcas/internal/lab/scenario"
+	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/internal/record"
+)
+
+// recorded is a simulated node on which CPU is scarce: six services that request 700m, and three hogs that request 200m.
+func recorded(t testing.TB, length time.Duration) *record.Recording {
+	t.Helper()
+	return recordedOf(t, "requests-that-tell", length)
+}
+
+func recordedOf(t testing.TB, name string, length time.Duration) *record.Recording {
+	t.Helper()
+	s, err := scenario.Find(name, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := mbcas.DefaultConfig()
+	cfg.Record = record.NewRecorder(record.Limits{Keep: time.Hour, Bytes: 1 << 30})
+	setup := s.Setup(0, 1)
+	setup.Length, setup.WarmUp = length, 0
+	sim.Run(setup, mbcas.New(cfg))
+	var b bytes.Buffer
+	if err := cfg.Record.WriteTo(&b, record.About{Node: "node-1"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := record.Open(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+func decided(t *testing.T, rec *record.Recording, c Change) Comparison {
+	t.Helper()
+	got, err := Decide(rec, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestNoChange: a change that changes nothing gives the same.
+func TestNoChange(t *testing.T) {
+	rec := recorded(t, 150*time.Second)
+	same := 0.1
+	for name, c := range map[string]Change{"none": {}, "the same reserve": {Reserve: &same}, "no pod of the pattern": {Pods: []PodChange{{Pattern: "other/*", OptOut: true}}}} {
+		got := decided(t, rec, c)
+		if len(got.Pods) > 0 || got.Before != got.After || got.Matched != 0 || got.Covered < 140*time.Second || got.Before.Scarce == 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if text := got.Text(); !strings.Contains(text, "No limit would have been another.") {
+			t.Errorf("%s", text)
+		}
+	}
+}
+
+// of is a pod of the comparison.
+func of(t *testing.T, c Comparison, name string) Pod {
+	t.Helper()
+	for _, p := range c.Pods {
+		if p.Pod == name {
+			return p
+		}
+	}
+	t.Fatalf("nothing changes for %s:\n%s", name, c.Text())
+	return Pod{}
+}
+
+// TestChanges: each kind of change does to limits what it says.
+func TestChanges(t *testing.T) {
+	rec := recorded(t, 150*time.Second)
+	none, much := 0.0, 0.4
+	if c := decided(t, rec, Change{Reserve: &none}); c.After.Supply <= c.Before.Supply || c.After.Withheld >= c.Before.Withheld || c.After.Price >= c.Before.Price {
+		t.Errorf("no reserve:\n%s", c.Text())
+	}
+	if c := decided(t, rec, Change{Reserve: &much}); c.After.Supply >= c.Before.Supply || c.After.Withheld <= c.Before.Withheld {
+		t.Errorf("a larger reserve:\n%s", c.Text())
+	}
+	high := int32(1_000_000)
+	c := decided(t, rec, Change{Pods: []PodChange{{Pattern: "*/hog-1", Priority: &high}}})
+	if p, other := of(t, c, "default/hog-1"), of(t, c, "default/hog-2"); c.Matched != 1 || p.After.Limit <= p.Before.Limit || p.After.Withheld >= p.Before.Withheld || other.After.Limit >= other.Before.Limit {
+		t.Errorf("a priority:\n%s", c.Text())
+	}
+	c = decided(t, rec, Change{Pods: []PodChange{{Pattern: "default/hog-1", Request: 1000}}})
+	if p := of(t, c, "default/hog-1"); p.After.Limit <= p.Before.Limit || p.After.Limit < 1000 {
+		t.Errorf("a request:\n%s", c.Text())
+	}
+	c = decided(t, rec, Change{Pods: []PodChange{{Pattern: "default/hog-?", MaxCPU: 300}}})
+	if p := of(t, c, "default/hog-1"); c.Matched != 3 || p.After.Limit > 310 {
+		t.Errorf("a highest limit:\n%s", c.Text())
+	}
+	c = decided(t, rec, Change{Pods: []PodChange{{Pattern: "default/hog-1", OptOut: true}}})
+	if p := of(t, c, "default/hog-1"); p.After.Limit != 4000 || !p.After.OptedOut || !strings.Contains(c.Text(), "-\n") {
+		t.Errorf("opted out:\n%s", c.Text())
+	}
+	c = decided(t, rec, Change{Off: true})
+	if p := of(t, c, "default/hog-1"); p.After.Limit != 4000 || c.After.Scarce != 0 || c.After.Withheld >= c.Before.Withheld {
+		t.Errorf("off:\n%s", c.Text())
+	}
+	if p := of(t, c, "default/service-1"); p.After.Limit != 1000 {
+		t.Errorf("off:\n%s", c.Text())
+	}
+}
+
+// TestBadChange: what cannot be decided with is refused.
+func TestBadChange(t *testing.T) {
+	high := 1.5
+	for want, c := range map[string]Change{
+		"syntax error in pattern": {Pods: []PodChange{{Pattern: "a/["}}},
+		"CPU is below 0":          {Pods: []PodChange{{Pattern: "a/b", Request: -1}}},
+		"Reserve is 1.5":          {Reserve: &high},
+	} {
+		if _, err := Decide(&record.Recording{}, c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// BenchmarkHalfAnHour is what half an hour of a node with a hundred pods takes, read from its file. Less than a second is
+// wanted.
+//
+//	go test -run '^$' -bench HalfAnHour ./internal/whatif
+func BenchmarkHalfAnHour(b *testing.B) {
+	rec := recordedOf(b, "hundred-pods", 30*time.Minute)
+	reserve := 0.05
+	for b.Loop() {
+		c, err := Decide(rec, Change{Reserve: &reserve})
+		if err != nil || c.Covered < 29*time.Minute || len(c.Pods) == 0 {
+			b.Fatalf("%+v, %v", c, err)
+		}
+	}
+}
