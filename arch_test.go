@@ -102,9 +102,12 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/cli/resize", `
 		api/v1alpha1/reasons internal/eligibility cpu actuator actuator/podresize internal/kube internal/cli/format
 		internal/cli/snapshot internal/cli/cluster kubernetes`},
+	{"internal/cli/past", `
+		cpu internal/record internal/replay internal/story internal/whatif internal/cli/format internal/cli/cluster
+		kubernetes`},
 	{"internal/cli", `
 		api/v1alpha1/reasons cpu market api/v1alpha1 actuator actuator/podresize internal/kube internal/allocation internal/record
-		internal/replay internal/story internal/whatif internal/cli/format internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
+		internal/story internal/whatif internal/cli/past internal/cli/format internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
 		internal/program internal/restore kubernetes github.com/spf13`},
 	// The lab: it runs the code that ships, and does not ship itself.
 	{"internal/lab/load", ""},

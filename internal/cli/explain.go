@@ -7,11 +7,12 @@ import (
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/explain"
+	"github.com/mbcas/mbcas/internal/cli/past"
 )
 
 func explainCommand(s Streams, f *flags) *cobra.Command {
 	var o output
-	var past moment
+	var then moment
 	now := f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 		e, err := explainNow(ctx, a, args[0])
 		if err != nil {
@@ -27,21 +28,21 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 			"budget buys at the node's price, what constrains it, the last change and what comes next.\n" +
 			"With --at it explains the limit at a time of the recording, of the node's agent or of a file.",
 		Example: "  kubectl mbcas explain cart-7d9f -n shop\n  kubectl mbcas explain cart-7d9f -n shop --at 12:03\n" +
-			"  kubectl mbcas explain cart-7d9f -n shop --at 12:03 --recording node-1-20261121T120000" + extension,
+			"  kubectl mbcas explain cart-7d9f -n shop --at 12:03 --recording node-1-20261121T120000" + past.Extension,
 		Args:              podArgs(1),
 		ValidArgsFunction: f.completePods,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !past.asked() {
+			if !then.asked() {
 				return now(cmd, args)
 			}
-			a, err := past.explain(cmd.Context(), f, s, args[0])
+			a, err := then.explain(cmd.Context(), f, s, args[0])
 			if err != nil {
 				return err
 			}
 			return o.write(s.Out, a, a.Text)
 		},
 	}
-	past.bind(cmd)
+	then.bind(cmd)
 	outputFlag(cmd, &o, asJSON, asYAML)
 	return cmd
 }

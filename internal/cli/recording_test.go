@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/cli/past"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/record"
@@ -105,6 +106,15 @@ func TestRecordAndReplay(t *testing.T) {
 	}
 }
 
+func readFile(name string) (*record.Recording, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return record.Open(file)
+}
+
 // TestRecordFollows: a recording that goes on has each minute once.
 func TestRecordFollows(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -123,7 +133,7 @@ func TestRecordFollows(t *testing.T) {
 	if _, stderr, err := c.run(t, "record", "cart-7d9f", "-n", "shop", "--follow", "1500ms", "-o", "f.mbcas"); err != nil || !strings.Contains(stderr, "recording node node-1: ") {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
-	got, err := openRecording("f.mbcas", Streams{})
+	got, err := readFile("f.mbcas")
 	if err != nil || len(got.Minutes) != 3 || asked < 2 {
 		t.Errorf("%d minutes after %d requests, %v", len(got.Minutes), asked, err)
 	}
@@ -193,7 +203,7 @@ func TestOtherResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	stdout, _, err := newCluster(t).run(t, "replay", "f.mbcas")
-	if !errors.Is(err, ErrOtherResults) || !strings.Contains(stdout, "1 results differ") && !strings.Contains(stdout, "The first: 2026-11-21 12:00:00.000, round (event 1 of minute 1)") {
+	if !errors.Is(err, past.ErrOtherResults) || !strings.Contains(stdout, "1 results differ") && !strings.Contains(stdout, "The first: 2026-11-21 12:00:00.000, round (event 1 of minute 1)") {
 		t.Errorf("%v\n%s", err, stdout)
 	}
 }

@@ -1,0 +1,229 @@
+// Package past reads recordings: from files, and from the agents of nodes.
+package past
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/record"
+	"github.com/mbcas/mbcas/internal/replay"
+	"github.com/mbcas/mbcas/internal/story"
+)
+
+// Extension is that of files with a recording.
+const Extension = ".mbcas"
+
+// Source is where a recording comes from: a file, or the agent of a node or of a pod's node.
+type Source struct {
+	File, Pod, Node string
+	// About is the pod, where one is named and the recording is read from its agent.
+	About story.About
+	// Connect connects to the cluster. A file needs none.
+	Connect func() (*cluster.Access, error)
+}
+
+// IsFile says whether an argument is a file and no pod: no pod's name has a slash or ends so.
+func IsFile(arg string) bool {
+	return strings.HasSuffix(arg, Extension) || strings.Contains(arg, string(filepath.Separator)) && !strings.HasPrefix(arg, "pod")
+}
+
+// Read opens the recording. Of a damaged file what comes before the damage is read, and a warning is written.
+func (s *Source) Read(ctx context.Context, streams format.Streams) (*record.Recording, error) {
+	s.About = story.Everything
+	if s.File != "" {
+		return open(s.File, streams)
+	}
+	a, err := s.Connect()
+	if err != nil {
+		return nil, err
+	}
+	file, err := s.fetch(ctx, a, 0)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := record.Open(bytes.NewReader(file))
+	if err != nil {
+		return nil, fmt.Errorf("recording of node %s: %w", s.Node, err)
+	}
+	return rec, nil
+}
+
+func open(path string, streams format.Streams) (*record.Recording, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	rec, err := record.Open(file)
+	var damage *record.Damage
+	if errors.As(err, &damage) && rec != nil && len(rec.Minutes) > 0 {
+		fmt.Fprintf(streams.Err, "%s: %v; what comes before is read\n", path, damage)
+		return rec, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return rec, nil
+}
+
+// fetchTimeout bounds one request for a recording.
+const fetchTimeout = time.Minute
+
+// fetch reads the recording from the node's agent, or its part after a minute.
+func (s *Source) fetch(ctx context.Context, a *cluster.Access, after uint64) ([]byte, error) {
+	if s.Node == "" {
+		var pod corev1.Pod
+		if err := a.Client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: s.Pod}, &pod); err != nil {
+			return nil, fmt.Errorf("pod %s/%s: %w", a.Namespace, s.Pod, err)
+		}
+		if s.Node = pod.Spec.NodeName; s.Node == "" {
+			return nil, fmt.Errorf("pod %s/%s is on no node yet", a.Namespace, s.Pod)
+		}
+		s.About = story.Pod(pod.Namespace, pod.Name)
+	}
+	var pods corev1.PodList
+	if err := a.Client.List(ctx, &pods, client.InNamespace(a.System)); err != nil {
+		return nil, fmt.Errorf("list the agents in namespace %s: %w", a.System, err)
+	}
+	agent := cluster.AgentOn(pods.Items, s.Node)
+	if agent == nil {
+		return nil, fmt.Errorf("node %s has no agent; see \"kubectl mbcas doctor\"", s.Node)
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	file, err := a.Rounds(ctx, agent, after)
+	if err != nil {
+		return nil, fmt.Errorf("recording of node %s: %w", s.Node, err)
+	}
+	return file, nil
+}
+
+// followInterval is how often a recording that goes on is fetched; an agent keeps minutes for longer.
+const followInterval = 20 * time.Second
+
+// Save writes the recording of an agent to a file, and goes on recording for the time of follow. Without a name the file is
+// named by node and time.
+func Save(ctx context.Context, a *cluster.Access, s format.Streams, from *Source, out string, follow time.Duration) error {
+	end := a.Now().Add(follow)
+	all := &record.Recording{}
+	for {
+		after := uint64(0)
+		if n := len(all.Minutes); n > 0 {
+			after = all.Minutes[n-1].Seq - 1 // the last was not over
+		}
+		file, err := from.fetch(ctx, a, after)
+		if err != nil {
+			return err
+		}
+		rec, err := record.Open(bytes.NewReader(file))
+		if err != nil {
+			return fmt.Errorf("recording of node %s: %w", from.Node, err)
+		}
+		all.Add(rec)
+		left := end.Sub(a.Now())
+		if left <= 0 {
+			break
+		}
+		fmt.Fprintf(s.Err, "recording node %s: %v left\n", from.Node, left.Round(time.Second))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(left, followInterval)):
+		}
+	}
+	if len(all.Minutes) == 0 {
+		return fmt.Errorf("the agent of node %s has recorded nothing yet; try again in a few seconds", from.Node)
+	}
+	first, last := all.Minutes[0].From, all.Minutes[len(all.Minutes)-1].To
+	if out == "" {
+		out = from.Node + "-" + last.UTC().Format("20060102T150405") + Extension
+	}
+	size, err := write(out, all)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Out, "%s: node %s from %s to %s, %.1f MiB\n", out, from.Node, first.UTC().Format("2006-01-02 15:04:05"),
+		last.UTC().Format("15:04:05 UTC"), float64(size)/(1<<20))
+	for _, p := range all.About.Pins {
+		fmt.Fprintf(s.Out, "  kept for longer: %s, %s\n", p.At.UTC().Format("2006-01-02 15:04:05 UTC"), p.Why)
+	}
+	fmt.Fprintf(s.Out, "Next: kubectl mbcas story %s\n", out)
+	return nil
+}
+
+// write writes a new file, which the user alone may read.
+func write(path string, rec *record.Recording) (size int64, err error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return 0, fmt.Errorf("%s exists; name another file with -o", path)
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if err := rec.Write(file); err != nil {
+		return 0, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// ErrOtherResults is the error of replay if a result is another than the recorded one. The first has been printed.
+var ErrOtherResults = errors.New("the replay gives other results than those recorded")
+
+// Replay runs a recording again, and compares the results.
+func Replay(s format.Streams, rec *record.Recording) error {
+	sum, err := replay.Play(rec, func(*replay.Frame) error { return nil })
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Out, "Node %s, MBCAS %s on %s, from %s to %s.\n", rec.About.Node, rec.About.Version, rec.About.Arch,
+		sum.From.UTC().Format("2006-01-02 15:04:05"), sum.To.UTC().Format("15:04:05 UTC"))
+	fmt.Fprintf(s.Out, "%s, %s, %s and %s.\n", format.Plural(sum.Rounds, "round"), format.Plural(sum.Looks, "look"),
+		format.Plural(sum.Joins, "join"), format.Plural(sum.Decisions, "decision"))
+	if sum.Missing > 0 {
+		fmt.Fprintf(s.Out, "The recording no longer has %v of this time.\n", sum.Missing.Round(time.Second))
+	}
+	if sum.First != nil {
+		fmt.Fprintf(s.Out, "%d results differ from those recorded. The first: %v.\n", sum.Others, sum.First)
+		return ErrOtherResults
+	}
+	fmt.Fprintln(s.Out, "Every result is the one recorded.")
+	return nil
+}
+
+// ParseMoment reads a time. A time of day is the last one that is not after the end of the recording.
+func ParseMoment(text string, end time.Time) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339, time.DateTime} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at, nil
+		}
+	}
+	for _, layout := range []string{"15:04:05", "15:04"} {
+		day, err := time.Parse(layout, text)
+		if err != nil {
+			continue
+		}
+		at := end.UTC().Truncate(24 * time.Hour).Add(time.Duration(day.Hour())*time.Hour + time.Duration(day.Minute())*time.Minute +
+			time.Duration(day.Second())*time.Second)
+		if at.After(end) {
+			at = at.Add(-24 * time.Hour)
+		}
+		return at, nil
+	}
+	return time.Time{}, fmt.Errorf("--at %q: want a time such as 12:03, 12:03:07 or 2026-11-21T12:03:07Z, in UTC", text)
+}
