@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/lab/load"
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
 	"github.com/mbcas/mbcas/internal/lab/scenario"
 	"github.com/mbcas/mbcas/internal/lab/sim"
@@ -67,6 +68,28 @@ func TestReplayEqualsRecording(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestJoinsReplay: pods that are taken in between two rounds, and looks at them, are replayed.
+func TestJoinsReplay(t *testing.T) {
+	cfg := mbcas.DefaultConfig()
+	cfg.Record = record.NewRecorder(everything)
+	at := func(ms int) time.Duration { return 62*time.Second + time.Duration(ms)*time.Millisecond }
+	sim.Run(sim.Setup{Machine: sim.Machine{Cores: 4}, Length: 80 * time.Second, Seed: 1, Pods: []sim.PodSpec{
+		{Name: "other", Request: 500, Limit: 1000, Spin: load.Constant(0.1)},
+		{Name: "first", Request: 100, Limit: 500, Spin: load.Constant(1), Start: at(100)},
+		{Name: "second", Request: 100, Limit: 500, Spin: load.Constant(1), Start: at(5300)},
+	}}, mbcas.New(cfg))
+	raised := 0
+	sum, err := replay.Play(written(t, cfg.Record), func(f *replay.Frame) error {
+		if f.Round == nil {
+			raised += len(f.Output.Decisions)
+		}
+		return nil
+	})
+	if err != nil || sum.Others > 0 || sum.Joins != 2 || sum.Looks == 0 || raised == 0 {
+		t.Errorf("%+v, %d raised between rounds, first %v, %v", sum, raised, sum.First, err)
 	}
 }
 
