@@ -22,7 +22,7 @@ func open(t *testing.T, name string) *Script {
 }
 
 func TestShippedScripts(t *testing.T) {
-	for _, name := range []string{"demo", "reaction", "quota", "hpa"} {
+	for _, name := range []string{"demo", "reaction", "quota", "hpa", "requests-tell"} {
 		s := open(t, name)
 		for _, r := range s.Runs {
 			plan := s.Plan(r.Name, true, 1)
