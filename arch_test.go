@@ -62,15 +62,19 @@ var rules = []struct{ pkg, imports string }{
 		internal/constraints internal/audit kubernetes`},
 	{"internal/agent/health", ""},
 	{"internal/agent/recording", "internal/record internal/round"},
+	{"internal/buildinfo", "github.com/prometheus"},
+	{"internal/agent/nodemetrics", "cpu market internal/kernel internal/round github.com/prometheus"},
 	{"internal/agent/objects", "api/v1alpha1 internal/kube kubernetes"},
 	{"internal/agent", `
 		cpu market internal/kernel internal/demand internal/round internal/record api/v1alpha1 internal/kube internal/allocation
-		internal/agent/objects internal/agent/health internal/agent/recording kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
+		internal/buildinfo internal/agent/nodemetrics internal/agent/objects internal/agent/health internal/agent/recording
+		kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
 	{"internal/sharding", "actuator actuator/podresize internal/kube kubernetes"},
 	{"internal/flowcontrol", `
 		api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes golang.org/x/time`},
 	{"internal/coordinator/runner", "market api/v1alpha1 internal/coordinator internal/kube kubernetes"},
-	{"internal/controller/metrics", "api/v1alpha1/reasons internal/liveness github.com/prometheus"},
+	{"internal/fleet", "internal/kube internal/allocation kubernetes github.com/prometheus"},
+	{"internal/controller/metrics", "actuator api/v1alpha1/reasons internal/lifecycle internal/liveness github.com/prometheus"},
 	{"internal/controller/order", "kubernetes"},
 	{"internal/controller/requeue", "kubernetes"},
 	{"internal/events", "kubernetes golang.org/x/time"},
@@ -143,7 +147,7 @@ var (
 	testsOnly = []string{
 		"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/fakekubelet",
 		"internal/testing/podtest", "internal/testing/faults", "internal/testing/memapi",
-		"internal/testing/history", "internal/testing/schedule", "internal/testing/loads",
+		"internal/testing/history", "internal/testing/schedule", "internal/testing/loads", "internal/testing/metricset",
 		"internal/lab/simtest",
 	}
 	modules = []string{"test/cluster"} // modules of their own

@@ -210,15 +210,23 @@ func TestFeatures(t *testing.T) {
 
 var metric = regexp.MustCompile(`\bmbcas_[a-z_]+\b`)
 
-// TestMetrics: operations.md lists the metrics that the programs serve, and no others.
+// TestMetrics: metrics.md lists the metrics that the programs serve, and no page names another one.
 func TestMetrics(t *testing.T) {
 	var listed []string
-	for _, name := range metric.FindAllString(read(t, "operations.md"), -1) {
+	for _, name := range metric.FindAllString(read(t, "metrics.md"), -1) {
 		listed = append(listed, strings.TrimSuffix(name, "_bucket"))
 	}
 	slices.Sort(listed)
-	if d := cmp.Diff(publicNames(t, "metric "), slices.Compact(listed)); d != "" {
-		t.Errorf("metrics (-code +operations.md):\n%s", d)
+	served := publicNames(t, "metric ")
+	if d := cmp.Diff(served, slices.Compact(listed)); d != "" {
+		t.Errorf("metrics (-code +metrics.md):\n%s", d)
+	}
+	for _, page := range pages(t) {
+		for _, name := range metric.FindAllString(read(t, page), -1) {
+			if !slices.Contains(served, strings.TrimSuffix(name, "_bucket")) {
+				t.Errorf("%s names the metric %s, which no program serves", page, name)
+			}
+		}
 	}
 }
 

@@ -83,7 +83,6 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 func parse(args []string, env func(string) string, stderr io.Writer) (settings, error) {
 	s := settings{agent: agent.DefaultConfig()}
 	c := &s.agent
-	c.Version = version
 	f := flag.NewFlagSet("mbcas-agent", flag.ContinueOnError)
 	profile := f.String("profile", string(agent.Default), "settings to start from: default or conservative")
 	interval := f.Duration("interval", c.Interval, "time from one round to the next, 100ms to 10s")
@@ -138,7 +137,7 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 			c.Round.Credits.MaxFactor = *credits
 		}
 	})
-	c.Holder = cmp.Or(env("POD_NAME"), c.Node)
+	c.Holder, c.Version = cmp.Or(env("POD_NAME"), c.Node), version
 	if err := c.Validate(); err != nil {
 		return settings{}, program.UsageError{Err: err}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -29,10 +30,12 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/buildinfo"
 	"github.com/mbcas/mbcas/internal/controller"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/events"
+	"github.com/mbcas/mbcas/internal/fleet"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/program"
@@ -215,6 +218,7 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	if err := r.Setup(ctx, mgr); err != nil {
 		return err
 	}
+	crmetrics.Registry.MustRegister(ownMetrics(mgr, r)...)
 	publisher := &settingsPublisher{Client: mgr.GetClient(), Namespace: s.controller.Namespace, Settings: s.published, Log: log}
 	if err := mgr.Add(publisher); err != nil {
 		return fmt.Errorf("add the publisher of settings: %w", err)
@@ -227,6 +231,17 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	}
 	log.Info("mbcas-controller starts", "version", build(), "mode", s.controller.Mode, "namespace", s.controller.Namespace)
 	return mgr.Start(ctx)
+}
+
+// ownMetrics are those of this process, and of all nodes.
+func ownMetrics(mgr ctrl.Manager, r *controller.Reconciler) []prometheus.Collector {
+	return []prometheus.Collector{
+		buildinfo.Gauge("mbcas_controller_build_info", "1, with the version of the controller and of Go.", build()),
+		metrics.Leader(mgr.Elected()),
+		&fleet.Collector{
+			Leases: mgr.GetClient(), Namespace: r.Config.Namespace, Age: r.AgentAge, SilentAfter: r.SilentAfter(),
+		},
+	}
 }
 
 // newReplica is this replica, named by its host, which is its pod, and a random part: no process before

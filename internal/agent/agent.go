@@ -94,7 +94,7 @@ func (a *Agent) Run(ctx context.Context, l Listeners) error {
 		lease: a.cfg.Namespace + "/" + kube.AgentLease(a.cfg.Node), live: state.Live,
 		settled: standing.isSettled, takeOver: lease.takeOver, renew: lease.renew, health: state, log: a.log, metrics: m,
 	}
-	m.registry.MustRegister(nodeCollector{&loop.last}, leaseGauge(lease.holds))
+	m.registry.MustRegister(leaseGauge(lease.holds), buildGauge(a.cfg.Version))
 
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context){objects.Run, loop.Run, publisher.Run, heartbeat.Run} {

@@ -340,6 +340,15 @@ func TestAgent(t *testing.T) {
 			t.Errorf("%s is %v, want %v", line, v, want)
 		}
 	}
+	_, text := w.get(url + "/metrics")
+	if lines := series(text); len(lines) > maxSeries {
+		t.Errorf("%d series, want at most %d:\n%s", len(lines), maxSeries, strings.Join(lines, ""))
+	}
+	for _, label := range regexp.MustCompile(`="([^"]*)"`).FindAllStringSubmatch(text, -1) {
+		if v := label[1]; v == pod.Name || strings.Contains(v, string(pod.UID)) || strings.Contains(v, w.ns) {
+			t.Errorf("a label has the value %q, which is of a pod", v)
+		}
+	}
 	// The usage of this machine is subtracted from the supply, at most half of it.
 	if v := w.metric(url, "mbcas_node_supply_cores"); v < 1.8 || v > 3.6 {
 		t.Errorf("mbcas_node_supply_cores is %v, want 1.8 to 3.6", v)

@@ -19,14 +19,14 @@ type Config struct {
 	Namespace string
 	// Holder is the holder identity in the Lease: the name of the agent's own pod.
 	Holder string
+	// Version is that of the program, for its metrics and its recording.
+	Version string
 	// Interval is the time from one round to the next. Shorter bursts are not seen; the agent's own
 	// CPU cost grows as 1/Interval.
 	Interval time.Duration
 	// Record is for how long the inputs of rounds are kept in memory, so that they can be replayed; 0: not at all.
 	// Longer shows more of the past; what is kept takes at most 8 MiB, however long this is.
 	Record time.Duration
-	// Version is that of the program, for the recording.
-	Version string
 	// Round is the settings of the market.
 	Round round.Config
 	// Kernel is where the cgroups are.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/agent/health"
+	"github.com/mbcas/mbcas/internal/agent/nodemetrics"
 	"github.com/mbcas/mbcas/internal/agent/recording"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
@@ -201,6 +202,10 @@ func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	l.watchPods(s, r.Output.Watch)
 	l.publish(r)
 	l.last.Store(r)
+	l.metrics.node.Observe(nodemetrics.Round{
+		At: now, Pods: s.Pods, Sample: sample, Output: r.Output,
+		Files: r.Files, Blocked: r.Blocked, QuotaMismatches: r.QuotaMismatches,
+	})
 	l.health.Completed(end)
 	l.metrics.rounds.completed.Inc()
 	l.metrics.duration.Observe(r.Duration.Seconds())

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/events"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -303,6 +305,15 @@ func (r *rig) rollsBack(name string, how func(*corev1.PodStatus)) {
 	}
 	if n := l.told(reasons.UnhealthyAfterDecrease); n != 1 || !strings.Contains(r.audit.String(), `"purpose":"rollback"`) {
 		r.Errorf("%d events that say so, want one; audit:\n%s", n, r.audit)
+	}
+	by := map[string]string{"not-ready": "unready", "restarted": "restart"}[name]
+	if n := testutil.ToFloat64(l.Metrics.Harmful.WithLabelValues(by)); n != 1 {
+		r.Errorf("%v harmful decreases are counted by %s, want one", n, by)
+	}
+	for direction, least := range map[string]float64{metrics.Increase: 1, metrics.Decrease: 1} {
+		if n := testutil.ToFloat64(l.Metrics.Changed.WithLabelValues(direction)); n < least {
+			r.Errorf("%s by %v cores are counted, want at least %v: to 1000m and back to 2000m", direction, n, least)
+		}
 	}
 }
 

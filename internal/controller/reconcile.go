@@ -142,6 +142,12 @@ func (r *Reconciler) Init() *Reconciler {
 	return r
 }
 
+// AgentAge is the time since the agent of a node was last seen to renew its Lease.
+func (r *Reconciler) AgentAge(node string) time.Duration { return r.liveness.Age(node, r.Now()) }
+
+// SilentAfter is the age of a Lease from which its agent counts as unresponsive in metrics.
+func (r *Reconciler) SilentAfter() time.Duration { return r.liveness.SilentAfter() }
+
 // dispatcher is what carries resizes out.
 func (r *Reconciler) dispatcher() *dispatch.Dispatcher {
 	c := r.Config

@@ -266,6 +266,9 @@ func (r *Reconciler) observe(s *snapshot, t *task) {
 		r.Metrics.Done.Observe(s.now.Sub(t.rec.decidedAt).Seconds())
 		t.rec.decidedAt = time.Time{}
 	}
+	if t.Harm != "" {
+		r.Metrics.Harmful.WithLabelValues(string(t.Harm)).Inc()
+	}
 	if harm := t.Status.LastHarmfulDecrease; !harm.IsZero() && !harm.Equal(before.LastHarmfulDecrease) {
 		why := reasons.UnhealthyAfterDecrease
 		tell(warning, why, "Rollback", why.Sentence())

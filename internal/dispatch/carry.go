@@ -173,6 +173,9 @@ func (d *Dispatcher) audit(z *Resize, started time.Time) {
 		Result: z.Answer.Result, Latency: took, Waited: started.Sub(z.Since), Priority: z.Priority.String(), Age: age,
 	})
 	d.Metrics.Resizes.WithLabelValues(string(z.Purpose), z.Answer.Outcome.String()).Inc()
+	if z.Answer.Outcome == podresize.Accepted {
+		d.Metrics.Resized(*z.Move)
+	}
 }
 
 // ReadLive reads a pod from the API server itself, trimmed as in the cache. It is not found where another has taken

@@ -15,9 +15,11 @@ func rollBackHarmful(s *state) verdict {
 	if s.restoring || s.pod.Mode != ModeEnforce {
 		return next
 	}
-	if !s.afterRollback() && s.harmed() {
-		s.Status.LastHarmfulDecrease = s.now
-		s.NoDecrease = reasons.UnhealthyAfterDecrease
+	if !s.afterRollback() {
+		if s.Harm = s.harm(); s.Harm != "" {
+			s.Status.LastHarmfulDecrease = s.now
+			s.NoDecrease = reasons.UnhealthyAfterDecrease
+		}
 	}
 	if !s.afterRollback() {
 		return next
@@ -42,26 +44,39 @@ func (s *state) afterRollback() bool {
 	return !at.IsZero() && s.now.Before(at.Add(s.cfg.RollbackHoldOff))
 }
 
-// harmed says whether the pod ceased to be Ready, or a container ended, in the run of decreases or
-// soon after the last of them. What was found once is not found again. The kubelet dates in whole
+// Harm is what shows that a decrease was harmful.
+type Harm string
+
+// Kinds of harm.
+const (
+	HarmUnready Harm = "unready" // the pod ceased to be Ready
+	HarmRestart Harm = "restart" // a container ended
+)
+
+// harm says whether the pod ceased to be Ready, or a container ended, in the run of decreases or
+// soon after the last of them; "": neither. What was found once is not found again. The kubelet dates in whole
 // seconds.
-func (s *state) harmed() bool {
+func (s *state) harm() Harm {
 	st := &s.Status
 	if st.LastDecrease.IsZero() || st.RollbackWindowStart.IsZero() || len(st.RollbackLimits) == 0 || !s.node.Ready {
-		return false
+		return ""
 	}
 	from, to := st.RollbackWindowStart.Truncate(time.Second), st.LastDecrease.Add(s.cfg.RollbackWindow)
 	soon := func(at, nodeUp time.Time) bool {
 		found := !st.LastHarmfulDecrease.IsZero() && !at.After(st.LastHarmfulDecrease)
 		return !at.IsZero() && !at.Before(from) && !at.After(to) && at.After(nodeUp) && !found
 	}
-	if soon(s.pod.UnreadySince, s.node.ReadySince.Add(settling)) {
-		return true
-	}
-	return slices.ContainsFunc(s.pod.Containers, func(c Container) bool {
+	ended := slices.ContainsFunc(s.pod.Containers, func(c Container) bool {
 		_, ours := s.pod.Declared.find(c.Name)
 		return ours && slices.ContainsFunc(c.EndedAt, func(at time.Time) bool { return soon(at, s.node.ReadySince) })
 	})
+	switch {
+	case ended: // which makes the pod unready, too
+		return HarmRestart
+	case soon(s.pod.UnreadySince, s.node.ReadySince.Add(settling)):
+		return HarmUnready
+	}
+	return ""
 }
 
 // settling is how long after a node became Ready its pods may be unready only because of that: up

@@ -68,6 +68,16 @@ func TestRollsBackHarm(t *testing.T) {
 			if harmed := !got.Status.LastHarmfulDecrease.IsZero(); harmed != c.harmed || harmed != (got.Move != nil) {
 				t.Fatalf("harmed: %v, move %v; want %v, because %s", harmed, got.Move, c.harmed, c.why)
 			}
+			want := Harm("")
+			switch {
+			case c.harmed && p.Containers[0].Restarts > 0:
+				want = HarmRestart
+			case c.harmed:
+				want = HarmUnready
+			}
+			if got.Harm != want {
+				t.Errorf("harm shown by %q, want %q", got.Harm, want)
+			}
 			if c.harmed && (got.Purpose != Rollback || got.Move.Changes[0].To != 2000 || got.NoDecrease != reasons.UnhealthyAfterDecrease) {
 				t.Errorf("purpose %s, move %v, no decrease for %q: want 2000m restored and kept", got.Purpose, got.Move, got.NoDecrease)
 			}

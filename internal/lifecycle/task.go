@@ -74,6 +74,8 @@ type Task struct {
 	Status Status
 	// NoDecrease is why the pod must not be decreased, by a constraint or after a rollback.
 	NoDecrease reasons.Reason
+	// Harm is what has just shown that a decrease of the pod was harmful; "": nothing.
+	Harm Harm
 	// Done: the resize in flight has just been found carried out.
 	Done   bool
 	Delete bool // the PodAllocation is not needed any more

@@ -110,8 +110,7 @@ func (a *Agents) Observe(ctx context.Context, name string, node *lifecycle.Node,
 
 // observeOutage counts agents, and tells once that an outage has begun or ended.
 func (a *Agents) observeOutage(now time.Time) bool {
-	// Twice, so that Leases that are found overdue at the start have the time to be renewed.
-	o, changed := a.tracker.observeOutage(now, min(2*a.FreezeAfter, a.RestoreAfter))
+	o, changed := a.tracker.observeOutage(now, a.SilentAfter())
 	a.Count(o)
 	if !changed {
 		return o.Begun
@@ -146,6 +145,10 @@ func (a *Agents) Renewed(lease *coordinationv1.Lease, now time.Time) (node strin
 
 // Age is the time since the agent of a node was last seen to renew its Lease.
 func (a *Agents) Age(node string, now time.Time) time.Duration { return a.tracker.age(node, now) }
+
+// SilentAfter is the age of its Lease from which an agent counts as unresponsive: twice FreezeAfter, so that
+// Leases that are found overdue at the start have the time to be renewed.
+func (a *Agents) SilentAfter() time.Duration { return min(2*a.FreezeAfter, a.RestoreAfter) }
 
 // Nodes is how many nodes are known.
 func (a *Agents) Nodes() int { return a.tracker.nodeCount() }

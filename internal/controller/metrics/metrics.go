@@ -8,7 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/liveness"
 )
 
@@ -16,6 +18,10 @@ import (
 type Metrics struct {
 	// Resizes are attempts by purpose and outcome.
 	Resizes *prometheus.CounterVec
+	// Changed is CPU by which resizes changed limits, by direction.
+	Changed *prometheus.CounterVec
+	// Harmful are decreases that were found harmful, by what showed it.
+	Harmful *prometheus.CounterVec
 	// Done is the time from a decision until the kubelet reports the limits, Age how old a decision is
 	// when it is acted on.
 	Done, Age prometheus.Histogram
@@ -46,8 +52,14 @@ func New(reg prometheus.Registerer) *Metrics {
 	return &Metrics{
 		Resizes: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "mbcas_controller_resizes_total",
-			Help: "Attempts to resize a pod, by purpose (allocate, restore, revert, rollback) and outcome.",
+			Help: "Attempts to resize a pod, by outcome and purpose: allocate (a decision), restore (declared limits), revert (the " +
+				"kubelet could not carry a resize out), rollback (a harmful decrease), startup (a start-up boost).",
 		}, []string{"purpose", "outcome"}),
+		Changed: counters(auto, "mbcas_controller_changed_cores_total",
+			"CPU by which accepted resizes changed the limits of containers, by direction.", "direction", Increase, Decrease),
+		Harmful: counters(auto, "mbcas_controller_harmful_decreases_total",
+			"Decreases after which the pod was soon not Ready (unready), or a container ended (restart).", "by",
+			string(lifecycle.HarmUnready), string(lifecycle.HarmRestart)),
 		Done: auto.NewHistogram(prometheus.HistogramOpts{
 			Name:    "mbcas_controller_resize_duration_seconds",
 			Help:    "Time from the controller's decision to resize until the kubelet reports the limits in force.",
@@ -99,6 +111,48 @@ func New(reg prometheus.Registerer) *Metrics {
 			Help: "PodAllocations by phase and reason.",
 		}, []string{"phase", "reason"}),
 		nodes: map[string]map[State]float64{},
+	}
+}
+
+// Leader tells whether this process leads, from when elected is closed. A leader that loses its Lease ends.
+func Leader(elected <-chan struct{}) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "mbcas_controller_leader",
+		Help: "1 while this process holds the Lease mbcas-controller and does what one replica does for all; 0 otherwise.",
+	}, func() float64 {
+		select {
+		case <-elected:
+			return 1
+		default:
+			return 0
+		}
+	})
+}
+
+// The directions of a change.
+const (
+	Increase = "increase"
+	Decrease = "decrease"
+)
+
+// counters is a counter of which every series is there from the start: one that begins with its first event
+// shows no increase by that event.
+func counters(auto promauto.Factory, name, help, label string, values ...string) *prometheus.CounterVec {
+	vec := auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	for _, v := range values {
+		vec.WithLabelValues(v)
+	}
+	return vec
+}
+
+// Resized counts the changes of a resize that was accepted.
+func (m *Metrics) Resized(move actuator.Move) {
+	for _, c := range move.Changes {
+		direction := Increase
+		if c.To < c.From {
+			direction = Decrease
+		}
+		m.Changed.WithLabelValues(direction).Add(max(c.To-c.From, c.From-c.To).Cores())
 	}
 }
 
