@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -48,7 +49,7 @@ func newRoot() *cobra.Command {
 	root.PersistentFlags().StringVar(&f.source, "source", "",
 		"folder test/cluster/programs of the repository (default: found above this program or the working folder)")
 	root.AddCommand(newUp(&f), newDown(&f), newStatus(&f), newKubeconfig(&f), newLoad(&f), newImage(), newAssets(&f))
-	root.AddCommand(newNode(&f), newAddon(&f))
+	root.AddCommand(newNode(&f), newAddon(&f), newTool(&f))
 	return root
 }
 
@@ -254,4 +255,30 @@ func newAssets(f *common) *cobra.Command {
 		return nil
 	}
 	return cmd
+}
+
+func newTool(f *common) *cobra.Command {
+	return &cobra.Command{
+		Use:   "tool NAME",
+		Short: "Build the programs of a tool unless they are built; print their folder (needs no cluster)",
+		Long: "Build the programs of a tool unless they are built; print their folder. It needs no cluster.\n\nThere are " +
+			strings.Join(build.ToolNames(), " and ") + ".",
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			programs, err := f.programs()
+			if err != nil {
+				return err
+			}
+			cache, err := build.OpenTool(cmd.Context(), programs, names[0])
+			if err != nil {
+				return err
+			}
+			// Progress goes to standard error: the folder is read by a script.
+			if err := cache.Ensure(cmd.Context(), cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), cache.Dir())
+			return nil
+		},
+	}
 }

@@ -26,6 +26,9 @@ type Recipe struct {
 	// beside the programs under their last element.
 	Files []string
 
+	// Tags are the go command's, for sources that leave parts out.
+	Tags []string
+
 	// Stamps are the linker's -X settings for the version of the first module.
 	Stamps func(version string) []string
 
@@ -81,7 +84,11 @@ func (r Recipe) flags(version string) []string {
 			ld = append(ld, "-X "+s)
 		}
 	}
-	return []string{"-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags=" + strings.Join(ld, " ")}
+	flags := []string{"-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags=" + strings.Join(ld, " ")}
+	if len(r.Tags) > 0 {
+		flags = append(flags, "-tags="+strings.Join(r.Tags, ","))
+	}
+	return flags
 }
 
 // what names the modules and their versions.
