@@ -25,10 +25,10 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 IMAGES := agent controller load
 LDFLAGS := -s -w -X main.version=$(VERSION)
 BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
-GENERATED := api/v1alpha1/zz_generated.deepcopy.go $(wildcard config/crd/allocation.mbcas.io_*.yaml)
+GENERATED := api/v1alpha1/zz_generated.deepcopy.go $(wildcard config/crd/allocation.mbcas.io_*.yaml monitoring/dashboards/*.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew faults soak mutants fidelity scale bench check check-format \
+.PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew rules faults soak mutants fidelity scale bench check check-format \
 	check-tidy check-vet check-lint check-generated check-imports test-packages node-packages vm-packages \
 	cluster-up cluster-down cluster-addons images load install uninstall manifests demo reaction platform is-root \
 	measure-programs kind-demo kind-down minikube-install clean
@@ -66,8 +66,9 @@ go-found:
 	have=$$($(GO) version | sed -n 's/.*go\([0-9][0-9.]*\).*/\1/p'); \
 	printf '%s\n' "$$need" "$$have" | sort -VC || { echo "Go $$have is too old; install Go $$need or newer from https://go.dev/dl"; exit 1; }
 
-generate: go-found ## write the generated files (deepcopy, CRD)
+generate: go-found ## write the generated files (deepcopy, CRD, dashboards)
 	@$(GO) tool -modfile=tools/controller-gen.mod controller-gen object crd paths=./api/... output:crd:dir=config/crd
+	@$(GO) run ./tools/dashboards
 
 ##@ Test
 
@@ -113,6 +114,9 @@ soak: go-found ## let a cluster run through SOAK of load, churn and faults (24h)
 	@$(GO) test -c -o out/soak.test ./internal/controller
 	@cd internal/controller && GOGC=400 ../../out/soak.test -test.timeout 12h -test.run '^TestSoak$$' \
 		-soak $(SOAK) -seed $(SEED) -traces "$(TRACES)" -soakreport $(CURDIR)/out/soak.md
+
+rules: $(CLUSTER) ## run the unit tests of the alert rules, and each rule with a fault in it (the first time builds Prometheus, 5 minutes)
+	@$(TESTALL) -only rules
 
 mutants: go-found ## put bugs into safety-relevant lines, one at a time: the tests must catch each (20 minutes)
 	@$(GO) run ./tools/mutants

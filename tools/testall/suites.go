@@ -64,6 +64,8 @@ func (r *repo) suites() []suite {
 			covers: []string{"test/cluster/"}, takes: 6 * time.Minute},
 		{name: "skew", title: "API server tests on other versions of Kubernetes", run: r.skew,
 			covers: append(perPod, "test/cluster/skew/"), takes: 10 * time.Minute},
+		{name: "rules", title: "recording rules and alerts: promtool, and faults put into rules", run: r.rules,
+			covers: []string{"monitoring/", "test/cluster/addons/prometheus/"}, takes: 3 * time.Minute},
 	}
 }
 
@@ -210,6 +212,15 @@ func (r *repo) long(ctx context.Context) error {
 		return err
 	}
 	return r.goTest(ctx, "", env, slices.Concat(args, properties, []string{"-rapid.checks=1000"})...)
+}
+
+// rules runs the tests of the rules with promtool, which the first time builds Prometheus.
+func (r *repo) rules(ctx context.Context) error {
+	dir, err := r.output(r.program(ctx, "tool", "prometheus"))
+	if err != nil {
+		return err
+	}
+	return r.goTest(ctx, "", []string{"MBCAS_PROMETHEUS=" + dir}, "-count=1", "-timeout=15m", "./monitoring")
 }
 
 // clusterTests run the program of the local cluster as its users do, each with a cluster of its own. Each
