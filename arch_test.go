@@ -29,7 +29,8 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/delta", ""},
 	{"internal/record", "internal/delta internal/kernel internal/round"},
 	{"internal/replay", "internal/kernel internal/record internal/round"},
-	{"internal/story", "cpu market internal/kernel internal/sense internal/record internal/replay internal/round"},
+	{"internal/benefit", "cpu market internal/kernel internal/sense internal/record internal/replay internal/round"},
+	{"internal/story", "cpu market internal/benefit internal/record internal/replay internal/round"},
 	{"internal/whatif", "cpu internal/demand internal/record internal/round"},
 	{"internal/coordinator", "cpu market"},
 	{"api/v1alpha1/reasons", ""},
@@ -107,7 +108,8 @@ var rules = []struct{ pkg, imports string }{
 		api/v1alpha1/reasons internal/eligibility cpu actuator actuator/podresize internal/kube internal/cli/format
 		internal/cli/snapshot internal/cli/cluster kubernetes`},
 	{"internal/cli/past", `
-		cpu internal/record internal/replay internal/story internal/whatif internal/cli/format internal/cli/cluster
+		cpu internal/kube internal/benefit internal/record internal/replay internal/story internal/whatif internal/cli/format
+		internal/cli/cluster
 		kubernetes`},
 	{"internal/cli", `
 		api/v1alpha1/reasons cpu market api/v1alpha1 actuator actuator/podresize internal/kube internal/allocation internal/record

@@ -57,6 +57,7 @@ func command(s Streams, version string, flags *flags) *cobra.Command {
 		usageCommand(s, flags),
 		nodesCommand(s, flags),
 		explainCommand(s, flags),
+		reportCommand(s, flags),
 		storyCommand(s, flags),
 		recordCommand(s, flags),
 		replayCommand(s, flags),

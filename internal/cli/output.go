@@ -18,6 +18,7 @@ const (
 	asWide output = "wide"
 	asJSON output = "json"
 	asYAML output = "yaml"
+	asCSV  output = "csv" // of report, which writes it
 )
 
 // outputFlag adds -o with the given forms.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -204,5 +206,43 @@ func whatIfCommand(s Streams, f *flags) *cobra.Command {
 	cmd.Flags().StringArrayVar(&most, "max-cpu", nil, "`PODS=CPU`: these pods get no higher limit")
 	cmd.Flags().StringArrayVar(&optOut, "opt-out", nil, "`PODS` that MBCAS does not manage")
 	outputFlag(cmd, &o, asJSON, asYAML)
+	return cmd
+}
+
+func reportCommand(s Streams, f *flags) *cobra.Command {
+	node, by := "", past.Groups[0]
+	var o output
+	cmd := &cobra.Command{
+		Use:   "report",
+		Short: "Report what MBCAS brings and costs, by workload, namespace or node",
+		Long: "Add up what the agents have recorded, about half an hour: how long pods were throttled, and for how much of that CPU was\n" +
+			"idle; what they used beyond their declared limits, and what was withheld. Where limits are only recommended it estimates\n" +
+			"what enforcing them would bring and cost.",
+		Example: "  kubectl mbcas report -A\n  kubectl mbcas report -n shop --by pod\n  kubectl mbcas report -A --by namespace -o csv",
+		Args:    noArgs,
+		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
+			if !slices.Contains(past.Groups, by) {
+				return UsageError{Err: fmt.Errorf("--by %q: want one of %s", by, strings.Join(past.Groups, ", "))}
+			}
+			r, err := past.ReportOf(ctx, a, s, node, by)
+			if err != nil {
+				return err
+			}
+			if o == asCSV {
+				text, err := r.CSV()
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprint(s.Out, text)
+				return err
+			}
+			return o.write(s.Out, r, r.Text)
+		}),
+	}
+	f.allNamespacesFlag(cmd)
+	cmd.Flags().StringVar(&node, "node", "", "only the pods of this node")
+	cmd.Flags().StringVar(&by, "by", by, "a row for each "+orList(past.Groups))
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(past.Groups, cobra.ShellCompDirectiveNoFileComp))
+	outputFlag(cmd, &o, asJSON, asYAML, asCSV)
 	return cmd
 }

@@ -15,11 +15,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/past"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // recorderOf has recorded rounds of a node with two pods of the shop, of which one saturates and the other is throttled:
@@ -273,4 +276,49 @@ func TestWhatIf(t *testing.T) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}
+}
+
+// TestReport: the recordings of all agents are added up by workload, namespace, node or pod; an agent that cannot be read
+// costs only itself, and is named.
+func TestReport(t *testing.T) {
+	c := newCluster(t, shop()...)
+	c.Rounds = serves(recorderOf(150))
+	c.golden(t, "report", "report -n shop")
+	for by, want := range map[string]string{"workload": "shop/Pod/cart-7d9f", "namespace": "shop", "node": "node-1", "pod": "shop/cart-7d9f"} {
+		stdout, _, err := c.run(t, "report", "-A", "--by", by, "-o", "csv")
+		lines := strings.Split(stdout, "\n")
+		if err != nil || !strings.HasPrefix(lines[0], "group,mode,throttled_seconds,") || !strings.Contains(stdout, "\n"+want+",enforce,") {
+			t.Errorf("by %s: %v\n%s", by, err, stdout)
+		}
+	}
+	if stdout, _, err := c.run(t, "report", "-n", "bazaar"); err != nil || strings.Contains(stdout, "cart") {
+		t.Errorf("of another namespace: %v\n%s", err, stdout)
+	}
+	for _, tc := range []struct{ args, want string }{{"report --by colour", "want one of workload, namespace, node, pod"}, {"report --node node-9", "no agent runs on node node-9"}} {
+		if _, _, err := c.run(t, strings.Split(tc.args, " ")...); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v", tc.args, err)
+		}
+	}
+	second := agentOn("node-2")
+	c = newCluster(t, append(shop(), second)...)
+	c.Rounds = func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
+		if agent.Spec.NodeName == "node-2" {
+			return nil, errors.New("no route")
+		}
+		return serves(recorderOf(150))(ctx, agent, after)
+	}
+	if stdout, _, err := c.run(t, "report", "-A"); err != nil || !strings.Contains(stdout, "1 of 2 nodes, from") || !strings.Contains(stdout, "Not read: node node-2: no route.") {
+		t.Errorf("%v\n%s", err, stdout)
+	}
+	c.Rounds = func(context.Context, *corev1.Pod, uint64) ([]byte, error) { return []byte("PK"), nil }
+	if _, _, err := c.run(t, "report", "-A"); err == nil || !strings.Contains(err.Error(), "no recording could be read: node node-1: ") {
+		t.Errorf("none can be read: %v", err)
+	}
+}
+
+// agentOn is the agent's pod of a node.
+func agentOn(node string) *corev1.Pod {
+	p := apiserver.RunningPod(kube.SystemNamespace, cluster.AgentName+"-"+node, apiserver.Container("agent", "20m", ""))
+	p.Spec.NodeName = node
+	return p
 }

@@ -24,6 +24,8 @@ import (
 // Name names a pod, in the order of the input's pods.
 type Name struct{ Namespace, Name string }
 
+func (n Name) String() string { return n.Namespace + "/" + n.Name }
+
 // Event is what happened at one time. One of Round, Look, Join and Gap is set.
 type Event struct {
 	Round *round.Input

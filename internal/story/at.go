@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/benefit"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/round"
@@ -44,7 +45,7 @@ func At(rec *record.Recording, about About, at time.Time) (Answer, error) {
 		for i := range f.Output.Decisions {
 			d := &f.Output.Decisions[i]
 			if p := &f.Pods[d.Pod]; about(p.Name) && f.Round == nil {
-				a.Pod, a.At = p.Namespace+"/"+p.Name.Name, f.At()
+				a.Pod, a.At = p.Name.String(), f.At()
 				a.Sentences = append(a.Sentences, fmt.Sprintf("At %s its limit was to be raised to %v: %s.",
 					f.At().UTC().Format("15:04:05.0"), d.Limit, why(d, f.Look != nil)))
 			}
@@ -85,7 +86,7 @@ func last(rec *record.Recording) time.Time {
 // ofRound explains the pod of a round.
 func ofRound(node string, f *replay.Frame, index int) Answer {
 	p := &f.Pods[index]
-	a := Answer{Pod: p.Namespace + "/" + p.Name.Name, At: f.At()}
+	a := Answer{Pod: p.Name.String(), At: f.At()}
 	var d *round.Decision
 	for i := range f.Output.Decisions {
 		if f.Output.Decisions[i].Pod == index {
@@ -98,7 +99,7 @@ func ofRound(node string, f *replay.Frame, index int) Answer {
 		a.Sentences = []string{"MBCAS did not manage it: its usage counted, and its limits stayed as they were."}
 		return a
 	case d == nil:
-		a.Sentences = []string{fmt.Sprintf("Its limit was %v, and nothing was decided about it: its counters were too new or not readable.", limitOf(p))}
+		a.Sentences = []string{fmt.Sprintf("Its limit was %v, and nothing was decided about it: its counters were too new or not readable.", benefit.LimitOf(p.PodInput))}
 		return a
 	}
 	a.Sentences = append(a.Sentences,
@@ -125,7 +126,7 @@ func ofRound(node string, f *replay.Frame, index int) Answer {
 		next = fmt.Sprintf("and %v was to be published", d.Limit)
 	}
 	a.Sentences = append(a.Sentences, decision,
-		fmt.Sprintf("In force: the limit in its spec was %v; %s, %s.", limitOf(p), published, next))
+		fmt.Sprintf("In force: the limit in its spec was %v; %s, %s.", benefit.LimitOf(p.PodInput), published, next))
 	return a
 }
 

@@ -4,7 +4,6 @@
 // Promises:
 //   - A sentence is told of each change of a limit, each begin and end of a price, each pod that comes or goes, and each
 //     time without rounds, and of nothing else: TestStory.
-//   - Totals add up what the counters say, per pod: TestTotals.
 //   - A pod's answer at a time is that of the last round or look before it: TestAt.
 package story
 
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/benefit"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/round"
@@ -36,24 +36,29 @@ type Story struct {
 	To       time.Time      `json:"to"`
 	Replayed replay.Summary `json:"-"`
 	Entries  []Entry        `json:"entries"`
-	Totals   Totals         `json:"totals"`
+	Totals   benefit.Totals `json:"totals"`
 }
 
 // About selects pods.
 type About func(record.Name) bool
+
+// Pod selects a pod, by its namespace and name.
+func Pod(namespace, name string) About {
+	return func(n record.Name) bool { return n.Namespace == namespace && n.Name == name }
+}
 
 // Everything selects all pods.
 func Everything(record.Name) bool { return true }
 
 // Tell replays a recording, and tells what it is about. The totals are of these pods.
 func Tell(rec *record.Recording, about About) (Story, error) {
-	t := teller{about: about, pods: map[string]*pod{}, totals: newCounting(about)}
+	t := teller{about: about, pods: map[string]*pod{}, totals: benefit.NewCounter(about)}
 	sum, err := replay.Play(rec, func(f *replay.Frame) error {
 		t.frame(f)
 		return nil
 	})
 	s := Story{
-		Node: rec.About.Node, From: sum.From, To: sum.To, Replayed: sum, Entries: t.entries, Totals: t.totals.sum(),
+		Node: rec.About.Node, From: sum.From, To: sum.To, Replayed: sum, Entries: t.entries, Totals: t.totals.Totals(),
 	}
 	return s, err
 }
@@ -61,7 +66,7 @@ func Tell(rec *record.Recording, about About) (Story, error) {
 // teller tells frame by frame.
 type teller struct {
 	about   About
-	totals  *counting
+	totals  *benefit.Counter
 	entries []Entry
 
 	begun  bool
@@ -85,7 +90,7 @@ const told = 1.5
 
 func (t *teller) frame(f *replay.Frame) {
 	at := f.At()
-	t.totals.frame(f)
+	t.totals.Add(f)
 	if f.Gap != nil {
 		if !t.paused {
 			t.say(at, nil, "No round is run: "+f.Gap.Why+".")
@@ -161,7 +166,7 @@ func (t *teller) comeAndGo(at time.Time, pods []replay.Pod) {
 			p = &pod{name: in.Name, limit: publishedOf(in)}
 			t.pods[in.UID] = p
 			if t.begun && !in.Unmanaged {
-				t.say(at, &p.name, fmt.Sprintf("It takes part, with a limit of %v.", limitOf(in)))
+				t.say(at, &p.name, fmt.Sprintf("It takes part, with a limit of %v.", benefit.LimitOf(in.PodInput)))
 			}
 		}
 		p.seen, p.managed = true, !in.Unmanaged
@@ -187,7 +192,7 @@ func (t *teller) decision(at time.Time, f *replay.Frame, d *round.Decision) {
 	}
 	was := p.limit
 	if was == 0 {
-		was = limitOf(in)
+		was = benefit.LimitOf(in.PodInput)
 	}
 	if !d.Publish || d.Limit == p.limit || d.Limit == was {
 		return
@@ -231,7 +236,7 @@ func (t *teller) say(at time.Time, about *record.Name, text string) {
 		if !t.about(*about) {
 			return
 		}
-		e.Pod = about.Namespace + "/" + about.Name
+		e.Pod = about.String()
 	}
 	t.entries = append(t.entries, e)
 }
@@ -265,22 +270,13 @@ func publishedOf(p *replay.Pod) (sum cpu.Milli) {
 	return sum
 }
 
-func limitOf(p *replay.Pod) (sum cpu.Milli) {
-	for _, c := range p.Containers {
-		if c.Limited() {
-			sum += c.Limit
-		}
-	}
-	return sum
-}
-
 func sortedKeys(m map[string]*pod) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {
 		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, func(a, b string) int {
-		return strings.Compare(m[a].name.Namespace+"/"+m[a].name.Name+a, m[b].name.Namespace+"/"+m[b].name.Name+b)
+		return strings.Compare(m[a].name.String()+a, m[b].name.String()+b)
 	})
 	return keys
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/benefit"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/record"
@@ -52,7 +53,7 @@ func lookFrame(second float64, pods []replay.Pod, d round.Decision) *replay.Fram
 }
 
 func tell(about About, frames ...*replay.Frame) string {
-	t := teller{about: about, pods: map[string]*pod{}, totals: newCounting(about)}
+	t := teller{about: about, pods: map[string]*pod{}, totals: benefit.NewCounter(about)}
 	var b strings.Builder
 	for _, f := range frames {
 		t.frame(f)
@@ -120,56 +121,5 @@ func TestStory(t *testing.T) {
 	only := tell(Pod("shop", "web"), hour()...)
 	if strings.Contains(only, "batch") || strings.Contains(only, "shop/new") || !strings.Contains(only, "shop/web") || !strings.Contains(only, "becomes scarce") {
 		t.Errorf("of one pod:\n%s", only)
-	}
-}
-
-// counters is a sample of one container that has used and been throttled this much.
-func counters(second int, name string, used time.Duration, periods, throttled uint64) kernel.Sample {
-	at := noon.Add(time.Duration(second) * time.Second)
-	return kernel.Sample{Node: kernel.NodeSample{At: at}, Pods: []kernel.PodSample{{Pod: name, Containers: []kernel.Group{{
-		ID: name, Found: true, At: at, Stat: kernel.Stat{Usage: used, Periods: periods, Throttled: throttled},
-	}}}}}
-}
-
-// TestTotals: in three rounds a pod uses 0.8 cores with a declared limit of 0.5, throttled in 40 % of its periods, once
-// while CPU is idle and twice while it is scarce; then a round follows too late to count.
-func TestTotals(t *testing.T) {
-	idle, busy := round.NodeDecision{Supply: 3400, Usage: 3230}, round.NodeDecision{Supply: 3400, Usage: 3300, Price: 1}
-	c := newCounting(Everything)
-	at := 0
-	for i, f := range []*replay.Frame{
-		frame(0, idle, []replay.Pod{podOf("web", 800, 0)}),
-		frame(1, idle, []replay.Pod{podOf("web", 800, 0)}),
-		frame(2, busy, []replay.Pod{podOf("web", 900, 0)}, round.Decision{Demand: 1100, Limit: 900}),
-		frame(3, busy, []replay.Pod{podOf("web", 900, 0)}, round.Decision{Demand: 800, Limit: 900}),
-		frame(60, busy, []replay.Pod{podOf("web", 900, 0)}, round.Decision{Demand: 2000, Limit: 900}),
-	} {
-		if at = i; i == 4 {
-			at = 60
-		}
-		f.Round.Sample = counters(at, "web", time.Duration(at)*800*time.Millisecond, uint64(10*at), uint64(4*at))
-		c.frame(f)
-	}
-	want := Totals{
-		Covered: 3 * time.Second, Scarce: 2 * time.Second,
-		ThrottledIdle: 400 * time.Millisecond, ThrottledScarce: 800 * time.Millisecond,
-		BeyondDeclared: 900 * time.Millisecond, Withheld: 200 * time.Millisecond,
-	}
-	got := c.sum()
-	if len(got.Pods) != 1 || got.Pods[0].Changes != 1 || got.Pods[0].BeyondDeclared != want.BeyondDeclared || got.Pods[0].Pod != "shop/web" {
-		t.Errorf("pods %+v", got.Pods)
-	}
-	text := got.Text()
-	got.Pods = nil
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	for _, want := range []string{
-		"In 3s with counters, CPU had a price for 2s.", "throttled for 400ms while CPU was idle, and for 800ms",
-		"used 900ms of CPU time beyond their declared limits, and were denied 200ms", "shop/web: throttled for 1.2s (400ms while CPU was idle), 900ms beyond",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in:\n%s", want, text)
-		}
 	}
 }

@@ -32,7 +32,11 @@ func (m *MBCAS) planResizes(r *sim.Snapshot) []sim.Action {
 			m.planAt = min(m.planAt, known.doneAt)
 		}
 		ids = append(ids, i)
-		pods = append(pods, known.facts(p, r, now, r.Now-m.renewedAt))
+		facts := known.facts(p, r, now, r.Now-m.renewedAt)
+		if m.cfg.Recommend {
+			facts.Mode = lifecycle.ModeRecommend
+		}
+		pods = append(pods, facts)
 	}
 	node := lifecycle.Node{Ready: true, LeaseAge: r.Now - m.renewedAt}
 	freeze := now.Add(m.cfg.Lifecycle.FreezeAfter - node.LeaseAge)

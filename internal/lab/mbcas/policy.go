@@ -44,6 +44,8 @@ type Config struct {
 	ResizeDelay time.Duration
 	// ResizeDone is the time from a resize to when the controller sees it carried out.
 	ResizeDone sim.Delay
+	// Recommend: limits are decided and not applied.
+	Recommend bool
 	// Record records the rounds of one node; nil: nothing is recorded.
 	Record *record.Recorder
 	// DemandPercent is what DemandSignals multiply the demand of pods by, by name, in percent.
