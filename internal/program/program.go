@@ -2,12 +2,14 @@
 package program
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // UsageError is an invalid command line.
@@ -35,9 +37,52 @@ func FlagError(command string, err error) error {
 	return UsageError{errors.New(strings.Replace(err.Error(), number.Error(), "want "+want, 1))}
 }
 
+// PrintFlags is the argument, alone, with which a program prints its flags as JSON instead of starting. The
+// Helm chart's schema is made of them (tools/chart). It is no flag, and help does not name it.
+const PrintFlags = "--print-flags"
+
+// Flag is one flag of a program. Its type is boolean, integer, number, duration or string.
+type Flag struct {
+	Name, Type, Default, Usage string
+}
+
+// Flags are the flags of a set, by name.
+func Flags(fs *flag.FlagSet) (flags []Flag) {
+	fs.VisitAll(func(f *flag.Flag) {
+		_, usage := flag.UnquoteUsage(f)
+		flags = append(flags, Flag{Name: f.Name, Type: typeOf(f.Value), Default: f.DefValue, Usage: usage})
+	})
+	return flags
+}
+
+// typeOf is the type of a flag's value. What is no number, time or switch is read from a string.
+func typeOf(v flag.Value) string {
+	getter, ok := v.(flag.Getter)
+	if !ok {
+		return "string"
+	}
+	switch getter.Get().(type) {
+	case bool:
+		return "boolean"
+	case int, int64, uint, uint64:
+		return "integer"
+	case float64:
+		return "number"
+	case time.Duration:
+		return "duration"
+	}
+	return "string"
+}
+
 // Parse reads flags, and accepts nothing else. An error is a usage error.
 func Parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
 	fs.SetOutput(stderr)
+	if len(args) == 1 && args[0] == PrintFlags {
+		if err := json.NewEncoder(stderr).Encode(Flags(fs)); err != nil {
+			return fmt.Errorf("print the flags: %w", err)
+		}
+		return flag.ErrHelp
+	}
 	if err := fs.Parse(args); err != nil {
 		return UsageError{err}
 	}
