@@ -25,7 +25,10 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 IMAGES := agent controller load
 LDFLAGS := -s -w -X main.version=$(VERSION)
 BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
-GENERATED := api/v1alpha1/zz_generated.deepcopy.go $(wildcard config/crd/allocation.mbcas.io_*.yaml monitoring/dashboards/*.json)
+# GENERATED is a command that lists the generated files as they are now.
+GENERATED := find api/v1alpha1/zz_generated.deepcopy.go config/crd charts monitoring/dashboards docs/helm.md -type f
+# MODULES are the folders of the modules that have code to check.
+MODULES := . test/cluster test/chart
 
 .DEFAULT_GOAL := help
 .PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew rules faults soak mutants fidelity scale bench check check-format \
@@ -66,9 +69,10 @@ go-found:
 	have=$$($(GO) version | sed -n 's/.*go\([0-9][0-9.]*\).*/\1/p'); \
 	printf '%s\n' "$$need" "$$have" | sort -VC || { echo "Go $$have is too old; install Go $$need or newer from https://go.dev/dl"; exit 1; }
 
-generate: go-found ## write the generated files (deepcopy, CRD, dashboards)
+generate: go-found ## write the generated files (deepcopy, CRD, dashboards, Helm chart)
 	@$(GO) tool -modfile=tools/controller-gen.mod controller-gen object crd paths=./api/... output:crd:dir=config/crd
 	@$(GO) run ./tools/dashboards
+	@$(GO) run ./tools/chart
 
 ##@ Test
 
@@ -144,23 +148,23 @@ check-format: go-found
 
 # What go.mod says is what is imported. Needs no network once the modules are in the cache.
 check-tidy: go-found
-	@for dir in . test/cluster; do \
+	@for dir in $(MODULES); do \
 		diff=$$(cd $$dir && $(GO) mod tidy -diff) && continue; \
 		test -z "$$diff" || { echo "$$diff"; echo "go.mod or go.sum is not tidy; run: (cd $$dir && go mod tidy)"; }; \
 		exit 1; \
 	done
 
 check-vet: go-found
-	@$(GO) vet ./...
-	@cd test/cluster && $(GO) vet ./...
+	@for dir in $(MODULES); do (cd $$dir && $(GO) vet ./...) || exit 1; done
 
 check-lint: go-found
-	@$(GO) tool -modfile=tools/golangci-lint.mod golangci-lint run ./...
-	@cd test/cluster && $(GO) tool -modfile=$(CURDIR)/tools/golangci-lint.mod golangci-lint run --config $(CURDIR)/.golangci.yml ./...
+	@for dir in $(MODULES); do \
+		(cd $$dir && $(GO) tool -modfile=$(CURDIR)/tools/golangci-lint.mod golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; \
+	done
 
 check-generated: go-found
-	@before=$$(sha256sum $(GENERATED)); $(MAKE) --no-print-directory generate || exit 1; \
-	test "$$before" = "$$(sha256sum $(GENERATED))" || { echo "generated files were out of date; they are written now, commit them"; exit 1; }
+	@before=$$($(GENERATED) -exec sha256sum {} + | sort); $(MAKE) --no-print-directory generate || exit 1; \
+	test "$$before" = "$$($(GENERATED) -exec sha256sum {} + | sort)" || { echo "generated files were out of date; they are written now, commit them"; exit 1; }
 
 check-imports: go-found
 	@$(GO) test -count=1 .

@@ -152,7 +152,7 @@ var (
 		"internal/testing/history", "internal/testing/schedule", "internal/testing/loads", "internal/testing/metricset",
 		"internal/lab/simtest",
 	}
-	modules = []string{"test/cluster"} // modules of their own
+	modules = []string{"test/cluster", "test/chart"} // modules of their own
 )
 
 var kubernetes = []string{"k8s.io/", "sigs.k8s.io/"}

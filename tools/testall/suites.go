@@ -116,10 +116,13 @@ func (r *repo) check(ctx context.Context) error {
 	return nil
 }
 
-// clusterModule is the folder of the module of the local cluster.
-const clusterModule = "test/cluster"
+// Folders of the modules of the local cluster and of the tests of the Helm chart.
+const (
+	clusterModule = "test/cluster"
+	chartModule   = "test/chart"
+)
 
-// unit runs every package that needs no node, in both modules. Without the programs of the API server
+// unit runs every package that needs no node, in all modules. Without the programs of the API server
 // its tests are skipped.
 func (r *repo) unit(ctx context.Context) error {
 	packages, err := r.packages(ctx)
@@ -134,7 +137,10 @@ func (r *repo) unit(ctx context.Context) error {
 	if err := r.goTest(ctx, "", []string{"KUBEBUILDER_ASSETS=" + assets}, args...); err != nil {
 		return err
 	}
-	return r.goTest(ctx, clusterModule, nil, "-count=1", "-timeout=10m", "./internal/...", "./cmd/...")
+	if err := r.goTest(ctx, clusterModule, nil, "-count=1", "-timeout=10m", "./internal/...", "./cmd/..."); err != nil {
+		return err
+	}
+	return r.goTest(ctx, chartModule, nil, "-count=1", "-timeout=15m", "./...")
 }
 
 // slowest is the package that takes the longest. It starts first, so that it does not run alone at the

@@ -1,0 +1,208 @@
+package chart_test
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// helmLabels are what the chart adds to the labels of each object.
+var helmLabels = map[string]any{
+	"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/version": "dev", "helm.sh/chart": "mbcas-0.0.0-dev",
+}
+
+// expected is what the chart renders where kustomize makes these objects. The differences are all here: Helm's labels, no
+// Namespace, CRDs that stay, and a Job before the removal.
+func expected(made []object) map[string]object {
+	want := map[string]object{}
+	for _, o := range made {
+		if o["kind"] == "Namespace" {
+			continue
+		}
+		o = clone(o)
+		metadata := at(o, "metadata").(map[string]any)
+		labels, _ := metadata["labels"].(map[string]any)
+		if labels == nil {
+			labels = map[string]any{}
+		}
+		maps.Copy(labels, helmLabels)
+		metadata["labels"] = labels
+		if o["kind"] == "CustomResourceDefinition" {
+			metadata["annotations"].(map[string]any)["helm.sh/resource-policy"] = "keep"
+		}
+		want[key(o)] = o
+	}
+	return want
+}
+
+// key tells objects apart.
+func key(o object) string {
+	return fmt.Sprint(o["apiVersion"], " ", o.name(), " ", at(o, "metadata", "namespace"))
+}
+
+// differences are those between what is expected and what the chart renders, but for the hook.
+func differences(want map[string]object, got []object) (faults []string) {
+	seen, hooks := map[string]bool{}, 0
+	for _, o := range got {
+		k := key(o)
+		switch w, ok := want[k]; {
+		case at(o, "metadata", "annotations", "helm.sh/hook") != nil:
+			hooks++
+		case seen[k]:
+			faults = append(faults, k+" is rendered twice")
+		case !ok:
+			faults = append(faults, k+" is rendered, and kustomize makes no such object")
+		default:
+			faults = append(faults, unequal(k, map[string]any(w), map[string]any(o))...)
+		}
+		seen[k] = true
+	}
+	for k := range want {
+		if !seen[k] {
+			faults = append(faults, k+" is not rendered")
+		}
+	}
+	if hooks != 1 {
+		faults = append(faults, fmt.Sprintf("%d hooks are rendered, want the Job that restores", hooks))
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+// unequal are the places where two values differ.
+func unequal(path string, want, got any) (faults []string) {
+	if reflect.DeepEqual(want, got) {
+		return nil
+	}
+	w, ok := want.(map[string]any)
+	g, ok2 := got.(map[string]any)
+	if !ok || !ok2 {
+		return []string{fmt.Sprintf("%s is %v, want %v", path, got, want)}
+	}
+	for k := range maps.Keys(w) {
+		faults = append(faults, unequal(path+"."+k, w[k], g[k])...)
+	}
+	for k := range maps.Keys(g) {
+		if _, ok := w[k]; !ok {
+			faults = append(faults, fmt.Sprintf("%s.%s is %v, want none", path, k, g[k]))
+		}
+	}
+	return faults
+}
+
+// clone is a copy that shares nothing.
+func clone(o object) object { return object(copied(map[string]any(o)).(map[string]any)) }
+
+func copied(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		c := map[string]any{}
+		for k, e := range v {
+			c[k] = copied(e)
+		}
+		return c
+	case []any:
+		c := make([]any, len(v))
+		for i, e := range v {
+			c[i] = copied(e)
+		}
+		return c
+	}
+	return v
+}
+
+// pairs are values, and components of config that make the same.
+var pairs = map[string]struct {
+	values     []string
+	components []string
+}{
+	"defaults":       {nil, nil},
+	"enforce":        {[]string{"--set", "mode=enforce"}, []string{"enforce"}},
+	"users":          {[]string{"--set", "users.role=true"}, []string{"plugin-users"}},
+	"three replicas": {[]string{"--set", "controller.replicas=3"}, []string{"shards"}},
+	"images by hand": {[]string{"--set", "image.pullPolicy=Never,controller.replicas=1"}, []string{"loaded-images"}},
+	"the local overlay": {
+		[]string{"--set", "image.pullPolicy=Never,controller.replicas=1,mode=enforce"}, []string{"loaded-images", "enforce"},
+	},
+	"enforce, users, three replicas": {
+		[]string{"--set", "mode=enforce,users.role=true,controller.replicas=3"}, []string{"enforce", "plugin-users", "shards"},
+	},
+}
+
+// TestTheChartIsTheKustomization: what helm template renders is what kustomize makes of config, object by object and field
+// by field. So what the tests of config show of those objects, on a real API server, is true of the chart.
+func TestTheChartIsTheKustomization(t *testing.T) {
+	for name, c := range pairs {
+		t.Run(name, func(t *testing.T) {
+			want := expected(built(t, c.components...))
+			if len(want) < 40 {
+				t.Fatalf("kustomize makes %d objects, want at least 40", len(want))
+			}
+			for _, fault := range differences(want, rendered(t, c.values...)) {
+				t.Error(fault)
+			}
+		})
+	}
+}
+
+// TestEveryLeafCounts: the comparison above sees each change of what the chart renders: a leaf that is another or is
+// missing, and an object that is missing, doubled or new.
+func TestEveryLeafCounts(t *testing.T) {
+	got, want := rendered(t, "--set", "users.role=true"), expected(built(t, "plugin-users"))
+	mutants := 0
+	try := func(what string, mutant []object) {
+		if mutants++; len(differences(want, mutant)) == 0 {
+			t.Errorf("not seen: %s", what)
+		}
+	}
+	for i, o := range got {
+		without := slices.Delete(slices.Clone(got), i, i+1)
+		try("no "+o.name(), without)
+		if strings.HasPrefix(o.name(), "hook ") {
+			continue
+		}
+		try("two of "+o.name(), append(slices.Clone(got), o))
+		changed := slices.Clone(got)
+		changed[i] = clone(o)
+		leaves(o.name(), map[string]any(changed[i]), func(path string) { try(path, changed) })
+	}
+	extra := clone(got[0])
+	extra["metadata"].(map[string]any)["name"] = "another"
+	try("a new object", append(slices.Clone(got), extra))
+	if mutants < 3000 {
+		t.Errorf("%d mutants, want at least 3000", mutants)
+	}
+	t.Logf("%d mutants", mutants)
+}
+
+// leaves changes each leaf below a value in turn, and takes it away, with a call for each.
+func leaves(path string, v any, changed func(path string)) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			leaf(path+"."+k, e, func(e any) { v[k] = e }, func() { delete(v, k) }, changed)
+		}
+	case []any:
+		for i, e := range v {
+			leaf(fmt.Sprintf("%s[%d]", path, i), e, func(e any) { v[i] = e }, nil, changed)
+		}
+	}
+}
+
+func leaf(path string, v any, set func(any), remove func(), changed func(string)) {
+	switch v := v.(type) {
+	case map[string]any, []any:
+		leaves(path, v, changed)
+	default:
+		set(fmt.Sprint(v, "x"))
+		changed(path + " is another")
+		if remove != nil {
+			remove()
+			changed(path + " is missing")
+		}
+		set(v)
+	}
+}
