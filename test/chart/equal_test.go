@@ -14,8 +14,8 @@ var helmLabels = map[string]any{
 	"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/version": "dev", "helm.sh/chart": "mbcas-0.0.0-dev",
 }
 
-// expected is what the chart renders where kustomize makes these objects. The differences are all here: Helm's labels, no
-// Namespace, CRDs that stay, and a Job before the removal.
+// expected is what the chart renders where kustomize makes these objects. The differences are all here: Helm's
+// labels, no Namespace, CRDs that stay, and a Job before the removal.
 func expected(made []object) map[string]object {
 	want := map[string]object{}
 	for _, o := range made {
@@ -115,33 +115,26 @@ func copied(v any) any {
 }
 
 // pairs are values, and components of config that make the same.
-var pairs = map[string]struct {
-	values     []string
-	components []string
-}{
-	"defaults":       {nil, nil},
-	"enforce":        {[]string{"--set", "mode=enforce"}, []string{"enforce"}},
-	"users":          {[]string{"--set", "users.role=true"}, []string{"plugin-users"}},
-	"three replicas": {[]string{"--set", "controller.replicas=3"}, []string{"shards"}},
-	"images by hand": {[]string{"--set", "image.pullPolicy=Never,controller.replicas=1"}, []string{"loaded-images"}},
-	"the local overlay": {
-		[]string{"--set", "image.pullPolicy=Never,controller.replicas=1,mode=enforce"}, []string{"loaded-images", "enforce"},
-	},
-	"enforce, users, three replicas": {
-		[]string{"--set", "mode=enforce,users.role=true,controller.replicas=3"}, []string{"enforce", "plugin-users", "shards"},
-	},
+var pairs = map[string]struct{ set, components string }{
+	"defaults":          {"", ""},
+	"enforce":           {"mode=enforce", "enforce"},
+	"users":             {"users.role=true", "plugin-users"},
+	"three replicas":    {"controller.replicas=3", "shards"},
+	"images by hand":    {"image.pullPolicy=Never,controller.replicas=1", "loaded-images"},
+	"the local overlay": {"image.pullPolicy=Never,controller.replicas=1,mode=enforce", "loaded-images enforce"},
+	"all of them":       {"mode=enforce,users.role=true,controller.replicas=3", "enforce plugin-users shards"},
 }
 
-// TestTheChartIsTheKustomization: what helm template renders is what kustomize makes of config, object by object and field
-// by field. So what the tests of config show of those objects, on a real API server, is true of the chart.
+// TestTheChartIsTheKustomization: what helm template renders is what kustomize makes of config, object by object and
+// field by field. So what the tests of config show of those objects, on a real API server, is true of the chart.
 func TestTheChartIsTheKustomization(t *testing.T) {
 	for name, c := range pairs {
 		t.Run(name, func(t *testing.T) {
-			want := expected(built(t, c.components...))
+			want := expected(built(t, strings.Fields(c.components)...))
 			if len(want) < 40 {
 				t.Fatalf("kustomize makes %d objects, want at least 40", len(want))
 			}
-			for _, fault := range differences(want, rendered(t, c.values...)) {
+			for _, fault := range differences(want, rendered(t, "--set", c.set)) {
 				t.Error(fault)
 			}
 		})

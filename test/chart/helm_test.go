@@ -82,7 +82,8 @@ func objects(t *testing.T, text string) (all []object) {
 	return all
 }
 
-// built are the objects of a kustomization: config/base with components of config. It is in memory, beside a copy of config.
+// built are the objects of a kustomization: config/base with components of config. It is in memory, beside a copy of
+// config.
 func built(t *testing.T, components ...string) []object {
 	t.Helper()
 	files := filesys.MakeFsInMemory()

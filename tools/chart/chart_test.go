@@ -65,7 +65,7 @@ func TestCopyRefuses(t *testing.T) {
 		"a template":       {source{}, object + "# {{ x }}\n", `has "{{"`},
 		"no metadata":      {source{}, "kind: X\n", "no metadata"},
 		"no annotations":   {source{edit: kept}, object, "has 0 times"},
-		"another mode":     {source{edit: withMode}, object + "name: byDefault\nexpression: \"'off'\"\n", "has 0 times"},
+		"another mode":     {source{edit: withMode}, object + "name: byDefault\nexpression: x\n", "has 0 times"},
 		"two places of it": {source{edit: withMode}, object + "name: byDefault\n" + marked + marked, "has 2 times"},
 	} {
 		if _, err := c.template(c.text); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -86,22 +86,23 @@ func testValues(t *testing.T) []value {
 	t.Helper()
 	rows, err := values(
 		testFlags("mbcas-agent", program.Flag{Name: "interval", Type: "duration", Default: "1s", Usage: "a time"}),
-		testFlags("mbcas-controller", program.Flag{Name: "log-level", Type: "string", Default: "INFO", Usage: "a level"}))
+		testFlags("mbcas-controller", program.Flag{Name: "log-level", Type: "string", Default: "INFO"}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rows
 }
 
-// TestFlagsAreKnown: a flag that needs words which the chart does not know is an error, and so is the list of fixed flags
-// once a program lacks one of them.
+// TestFlagsAreKnown: a flag that needs words which the chart does not know is an error, and so is the list of
+// fixed flags once a program lacks one of them.
 func TestFlagsAreKnown(t *testing.T) {
 	const name = "mbcas-agent"
 	_, err := flagSchema(name, testFlags(name, program.Flag{Name: "new", Type: "string"}))
 	if err == nil || !strings.Contains(err.Error(), "mbcas-agent --new: takes a string; name its words") {
 		t.Errorf("a flag that takes a string: %v", err)
 	}
-	if _, err := flagSchema(name, testFlags(name)[1:]); err == nil || !strings.Contains(err.Error(), "lacks 1 of the flags") {
+	_, err = flagSchema(name, testFlags(name)[1:])
+	if err == nil || !strings.Contains(err.Error(), "lacks 1 of the flags") {
 		t.Errorf("a program without a fixed flag: %v", err)
 	}
 	if _, err := readFlags("flag provided but not defined"); err == nil {
@@ -216,7 +217,8 @@ func TestPages(t *testing.T) {
 		}
 	}
 	var examples []map[string]any
-	if err := yaml.Unmarshal([]byte(c.Annotations["artifacthub.io/crdsExamples"]), &examples); err != nil || len(examples) != 2 {
+	err = yaml.Unmarshal([]byte(c.Annotations["artifacthub.io/crdsExamples"]), &examples)
+	if err != nil || len(examples) != 2 {
 		t.Errorf("Artifact Hub sees %d examples: %v", len(examples), err)
 	}
 }

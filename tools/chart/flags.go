@@ -39,6 +39,7 @@ var choices = map[string][]string{
 // Patterns of the schema.
 const (
 	duration = `^-?(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$`
+	decimal  = `^-?[0-9]+(\.[0-9]+)?$`
 	quantity = `^[0-9]+(\.[0-9]+)?(m|k|M|G|Ki|Mi|Gi)?$`
 )
 
@@ -66,15 +67,18 @@ func flagSchema(name string, flags []program.Flag) (schema, error) {
 		properties[f.Name] = s
 	}
 	if left != 0 {
-		return nil, fmt.Errorf("%s lacks %d of the flags that tools/chart sets itself; take them out of the list fixed", name, left)
+		const fault = "%s lacks %d of the flags that tools/chart has as fixed; take them out there"
+		return nil, fmt.Errorf(fault, name, left)
 	}
 	return schema{"type": "object", "additionalProperties": false, "properties": properties}, nil
 }
 
 func ofType(f program.Flag) (schema, error) {
 	switch f.Type {
-	case "boolean", "integer", "number":
+	case "boolean", "integer":
 		return schema{"type": f.Type}, nil
+	case "number": // helm --set makes a string of 0.05
+		return schema{"type": []string{"number", "string"}, "pattern": decimal}, nil
 	case "duration":
 		return schema{"type": "string", "pattern": duration}, nil
 	}

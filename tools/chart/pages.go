@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed" // the text of the README
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,33 +12,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+//go:embed readme.md
+var readmeText string
+
 // readme is the chart's page.
 func readme(rows []value) string {
-	return `<!-- Written by tools/chart; do not edit. -->
-# MBCAS: market-based CPU allocation for Kubernetes
-
-MBCAS changes the CPU limits of running pods in place. It raises them while the node has idle CPU. When demand exceeds the
-node's supply, it caps the pods that demand more than their budget buys. It needs Kubernetes 1.33 or later and Linux nodes.
-
-    kubectl apply -f namespace.yaml
-    helm install mbcas . --namespace mbcas-system
-
-The namespace is always ` + "`mbcas-system`" + `: the admission policies name it and the two service accounts. It needs the Pod
-Security level ` + "`privileged`" + `, because the agent mounts the host's /sys/fs/cgroup read-only. Installation, upgrade and
-removal: [docs/helm.md](https://github.com/mbcas/mbcas/blob/main/docs/helm.md).
-
-## Values
-
-` + table(rows) + `
-` + "`values.schema.json`" + ` refuses every other value. What is not listed is done with a post-renderer, or with the kustomization in
-[config](https://github.com/mbcas/mbcas/tree/main/config), of which this chart is made.
-
-### agent.flags
-
-` + flagTable(rows, "agent.flags") + `
-### controller.flags
-
-` + flagTable(rows, "controller.flags")
+	return strings.NewReplacer(
+		"AGENT FLAGS\n", flagTable(rows, "agent.flags"),
+		"CONTROLLER FLAGS\n", flagTable(rows, "controller.flags"),
+		"VALUES\n", table(rows),
+	).Replace(readmeText)
 }
 
 // withTable is a page with the table of values between its marks.
@@ -118,6 +102,7 @@ func crdEntry(path string) (string, error) {
 	}
 	v := crd.Spec.Versions[0]
 	about, _, _ := strings.Cut(strings.Join(strings.Fields(v.Schema.OpenAPIV3Schema.Description), " "), ". ")
-	return fmt.Sprintf("    - kind: %s\n      version: %s\n      name: %s\n      displayName: %[1]s\n      description: %[4]q\n",
-		crd.Spec.Names.Kind, v.Name, crd.Name, strings.TrimSuffix(about, ".")+"."), nil
+	const entry = "    - kind: %s\n      version: %s\n      name: %s\n" +
+		"      displayName: %[1]s\n      description: %[4]q\n"
+	return fmt.Sprintf(entry, crd.Spec.Names.Kind, v.Name, crd.Name, strings.TrimSuffix(about, ".")+"."), nil
 }

@@ -37,8 +37,10 @@ func schemaFile(rows []value) (string, error) {
 		}
 	}
 	// Helm adds it to the values of a chart that another one depends on.
-	root["properties"].(schema)["global"] = schema{"type": "object", "description": "What Helm adds to the values of a " +
-		"chart within another one. This chart does not read it."}
+	root["properties"].(schema)["global"] = schema{
+		"type":        "object",
+		"description": "What Helm adds to the values of a chart within another one. This chart does not read it.",
+	}
 	text, err := json.MarshalIndent(root, "", "  ")
 	return string(text) + "\n", err
 }
@@ -68,12 +70,15 @@ func flagTable(rows []value, path string) string {
 	out := "| flag | takes | meaning |\n| --- | --- | --- |\n"
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		s := properties[name].(schema)
-		takes := s["type"].(string)
+		takes, _ := s["type"].(string)
 		if words, ok := s["enum"].([]string); ok {
 			takes = strings.Join(words, ", ")
 		}
-		if s["pattern"] == duration {
+		switch s["pattern"] {
+		case duration:
 			takes = "duration"
+		case decimal:
+			takes = "number"
 		}
 		out += fmt.Sprintf("| `%s` | %s | %s |\n", name, takes, s["description"])
 	}

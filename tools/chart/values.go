@@ -30,8 +30,8 @@ var (
 			"type": "string", "pattern": `^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$`,
 		}},
 	}
-	// amount is a quantity of Kubernetes; cpu: 1 and memory: 67108864 are numbers in YAML.
-	amount = schema{"type": []string{"string", "integer"}, "pattern": quantity, "minimum": 1}
+	// amount is a quantity of Kubernetes; cpu: 0.5 and memory: 67108864 are numbers in YAML.
+	amount = schema{"type": []string{"string", "number"}, "pattern": quantity, "exclusiveMinimum": 0}
 	word   = schema{"type": "string", "minLength": 1}
 )
 
@@ -52,8 +52,9 @@ func images() []value {
 	return []value{
 		{
 			"mode", "recommend", schema{"type": "string", "enum": []string{"recommend", "enforce", "restore"}},
-			"What MBCAS does in namespaces without the label mbcas.io/mode: recommend changes no pod, enforce resizes " +
-				"pods, restore returns them to their declared limits. The admission policy of the controller gets it, too.",
+			"What MBCAS does in namespaces without the label mbcas.io/mode: recommend changes no pod, enforce " +
+				"resizes pods, restore returns them to their declared limits. The admission policy of the " +
+				"controller gets it, too.",
 		},
 		{
 			"image.registry", "mbcas.io", schema{"type": "string", "pattern": `^[a-z0-9]([a-z0-9._:/-]*[a-z0-9])?$`},
@@ -61,8 +62,8 @@ func images() []value {
 		},
 		{
 			"image.tag", "", schema{"type": "string", "pattern": `^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$`},
-			"Tag of both images; empty: the version of the program that the chart is for. A tag such as 1.10 has to be " +
-				"quoted (--set-string).",
+			"Tag of both images; empty: the version of the program that the chart is for. A tag such as 1.10 " +
+				"has to be quoted (--set-string).",
 		},
 		{
 			"image.pullPolicy", "", schema{"type": "string", "enum": []string{"", "Always", "IfNotPresent", "Never"}},
@@ -83,15 +84,18 @@ func programs(agentFlags, controllerFlags schema) []value {
 	return []value{
 		{
 			"agent.flags", map[string]any{}, agentFlags,
-			"Flags of mbcas-agent without the dashes, such as {reserve: 0.05}. Names and types are those of the program.",
+			"Flags of mbcas-agent without the dashes, such as {reserve: 0.05}. Names and types are those of " +
+				"the program.",
 		},
 		{
 			"agent.nodeSelector", map[string]any{}, labels,
-			"Labels of the nodes that get an agent, beside kubernetes.io/os: linux. Pods of other nodes are not resized.",
+			"Labels of the nodes that get an agent, beside kubernetes.io/os: linux. Pods of other nodes are " +
+				"not resized.",
 		},
 		{
 			"agent.resources.requests.cpu", "20m", amount,
-			"CPU request of an agent. It has no CPU limit, and none is accepted: a throttled agent misreads the node.",
+			"CPU request of an agent. It has no CPU limit, and none is accepted: a throttled agent misreads " +
+				"the node.",
 		},
 		{"agent.resources.requests.memory", "32Mi", amount, "Memory request of an agent."},
 		{"agent.resources.limits.memory", "64Mi", amount, "Memory limit of an agent."},
@@ -101,8 +105,8 @@ func programs(agentFlags, controllerFlags schema) []value {
 		},
 		{
 			"controller.flags", map[string]any{}, controllerFlags,
-			"Flags of mbcas-controller without the dashes, such as {dead-band: 0.1}. Names and types are those of the " +
-				"program.",
+			"Flags of mbcas-controller without the dashes, such as {dead-band: 0.1}. Names and types are " +
+				"those of the program.",
 		},
 		{
 			"controller.resources.requests.cpu", "20m", amount,
@@ -121,13 +125,17 @@ func others() []value {
 	return []value{
 		{
 			"monitoring.podMonitor", "auto", schema{"enum": []any{"auto", "on", "off", true, false}},
-			"PodMonitors of the Prometheus Operator: on, off, or auto, which makes them where the cluster serves their " +
-				"kind. helm template knows no cluster, so there auto is off.",
+			"PodMonitors of the Prometheus Operator: on, off, or auto, which makes them where the cluster " +
+				"serves their kind. helm template knows no cluster, so there auto is off.",
 		},
-		{"monitoring.labels", map[string]any{}, labels, "Labels of the PodMonitors, by which a Prometheus selects them."},
+		{
+			"monitoring.labels", map[string]any{}, labels,
+			"Labels of the PodMonitors, by which a Prometheus selects them.",
+		},
 		{
 			"networkPolicy.enabled", false, boolean,
-			"NetworkPolicies: metrics from metricsFrom only, no other connection to the agents, TCP to anywhere.",
+			"NetworkPolicies: metrics from metricsFrom only, no other connection to the agents, TCP to " +
+				"anywhere.",
 		},
 		{
 			"networkPolicy.metricsFrom", map[string]any{}, labels,
@@ -136,7 +144,8 @@ func others() []value {
 		{"users.role", false, boolean, "The roles mbcas-plugin and mbcas-plugin-resize for users of kubectl mbcas."},
 		{
 			"users.subjects", []any{}, schema{"type": "array", "items": subject},
-			"Users, groups and accounts that get the role mbcas-plugin, each as {kind: Group, name: NAME}; needs users.role.",
+			"Users, groups and accounts that get the role mbcas-plugin, each as {kind: Group, name: NAME}; " +
+				"needs users.role.",
 		},
 		{
 			"crds.install", true, boolean,
@@ -148,13 +157,13 @@ func others() []value {
 		},
 		{
 			"uninstall.restore", true, boolean,
-			"Restore the declared limits of all pods before anything is deleted. If one cannot be restored, helm uninstall " +
-				"fails and deletes nothing.",
+			"Restore the declared limits of all pods before anything is deleted. If one cannot be restored, " +
+				"helm uninstall fails and deletes nothing.",
 		},
 		{
 			"uninstall.timeout", "4m", schema{"type": "string", "pattern": `^[1-9][0-9]{0,3}m$`},
-			"Time for that restore, in minutes. The --timeout of helm uninstall, 5m by default, has to be longer by more " +
-				"than one minute for the Job to say what is left.",
+			"Time for that restore, in minutes. The --timeout of helm uninstall, 5m by default, has to be " +
+				"longer by more than one minute for the Job to say what is left.",
 		},
 	}
 }
@@ -163,7 +172,9 @@ func others() []value {
 var subject = schema{
 	"type": "object", "additionalProperties": false, "required": []string{"kind", "name"},
 	"properties": schema{
-		"kind":      schema{"type": "string", "enum": []string{"User", "Group", "ServiceAccount"}, "description": "Kind."},
+		"kind": schema{
+			"type": "string", "enum": []string{"User", "Group", "ServiceAccount"}, "description": "Kind.",
+		},
 		"name":      described(word, "Name."),
 		"namespace": described(word, "Namespace of a ServiceAccount."),
 	},
