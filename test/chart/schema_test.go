@@ -109,8 +109,8 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
-// TestRefusals: what no schema can say is refused by the templates, with what to do.
-func TestRefusals(t *testing.T) {
+// TestTemplatesRefuse: what no schema can say is refused by the templates, with what to do.
+func TestTemplatesRefuse(t *testing.T) {
 	for args, says := range map[string]string{
 		"--namespace other": `the release is in namespace "other", and MBCAS runs in mbcas-system only, which its ` +
 			`policies and roles name: add --namespace mbcas-system`,
