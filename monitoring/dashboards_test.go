@@ -89,7 +89,8 @@ func TestDashboards(t *testing.T) {
 			refs, sources := map[string]bool{}, []source{p.Datasource}
 			for _, q := range p.Targets {
 				if refs[q.RefID] || !strings.Contains(q.Expr, `cluster=~"$cluster"`) {
-					t.Errorf("%s: the query %s is %s: want one reference and the chosen clusters", where, q.RefID, q.Expr)
+					t.Errorf("%s: the query %s is %s: want one reference and the chosen clusters", where, q.RefID,
+						q.Expr)
 				}
 				refs[q.RefID] = true
 				sources = append(sources, q.Datasource)

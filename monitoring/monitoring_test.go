@@ -78,7 +78,8 @@ func readTests(t *testing.T) (tests []alertTest) {
 
 var alertName = regexp.MustCompile(`alertname="(\w+)"`)
 
-// TestAlertsAreWhole: each alert has a severity, texts, a runbook, a case in which it fires and one in which it does not.
+// TestAlertsAreWhole: each alert has a severity, texts, a runbook, a case in which it fires and one in which it
+// does not.
 func TestAlertsAreWhole(t *testing.T) {
 	fires, silent := map[string]int{}, map[string]int{}
 	for _, c := range readTests(t) {
@@ -144,7 +145,8 @@ func TestRunbooks(t *testing.T) {
 				headings = append(headings, strings.TrimSpace(line))
 			}
 		}
-		want := []string{"# " + strings.TrimSuffix(filepath.Base(page), ".md"), "## Meaning", "## Impact", "## Diagnosis", "## Mitigation"}
+		want := []string{"# " + strings.TrimSuffix(filepath.Base(page), ".md"), "## Meaning", "## Impact",
+			"## Diagnosis", "## Mitigation"}
 		if !slices.Equal(headings, want) {
 			t.Errorf("%s has the headings %q, want %q", page, headings, want)
 		}
@@ -225,7 +227,8 @@ func TestMetricsExist(t *testing.T) {
 	if len(rules) < 30 {
 		t.Errorf("%d rules", len(rules))
 	}
-	if bad := unknown(known, "mbcas_node_prise + mbcas:nothing + mbcas_agent_round_duration_seconds_bucket"); len(bad) != 2 {
+	if bad := unknown(known, "mbcas_node_prise + mbcas:nothing + "+
+		"mbcas_agent_round_duration_seconds_bucket"); len(bad) != 2 {
 		t.Errorf("found %q, want the two that do not exist", bad)
 	}
 }

@@ -29,7 +29,8 @@ func promtool(t *testing.T) string {
 func TestPromtool(t *testing.T) {
 	program := promtool(t)
 	for _, args := range [][]string{
-		{"check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"}, {"test", "rules", "rules_test.yaml", "rules_days_test.yaml"},
+		{"check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"}, {"test", "rules", "rules_test.yaml",
+			"rules_days_test.yaml"},
 	} {
 		if out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)

@@ -26,32 +26,42 @@ var dashboards = []dashboard{promise, node, shares, changes, health}
 
 var promise = dashboard{
 	uid: "mbcas-promise", title: "MBCAS: is it keeping its promise?",
-	description: "The promise: no pod is throttled while CPU of its node is idle. All of it but the throttling, the cores beyond " +
+	description: "The promise: no pod is throttled while CPU of its node is idle. All of it but the throttling, " +
+		"the cores beyond " +
 		"declared limits and the withheld ones comes from the controllers alone.",
 	rows: [][]panel{
 		{
-			stat("Throttled while idle, 1 h", "Share of the time of managed pods in which they were throttled although CPU of the supply was "+
+			stat("Throttled while idle, 1 h", "Share of the time of managed pods in which they were throttled "+
+				"although CPU of the supply was "+
 				"idle. The objective is 0.1 %.", share, "mbcas:throttled_idle:ratio1h{@}"),
-			stat("Throttled while idle, 30 days", "The same over thirty days.", share, "mbcas:throttled_idle:ratio30d{@}"),
-			stat("In mode enforce", "Share of the managed pods whose limits MBCAS may change.", share, "mbcas:enforced:ratio{@}"),
+			stat("Throttled while idle, 30 days", "The same over thirty days.", share,
+				"mbcas:throttled_idle:ratio30d{@}"),
+			stat("In mode enforce", "Share of the managed pods whose limits MBCAS may change.", share,
+				"mbcas:enforced:ratio{@}"),
 			stat("Alerts", "Alerts of MBCAS that fire; see the runbooks.", "",
 				`sum(ALERTS{@,alertname=~"Mbcas.+",alertstate="firing"}) or vector(0)`),
 		},
 		{
-			graph("Is any pod throttled while CPU idles?", "The ratio over five minutes and an hour. The alert MbcasThrottledWhileIdle fires "+
+			graph("Is any pod throttled while CPU idles?", "The ratio over five minutes and an hour. The alert "+
+				"MbcasThrottledWhileIdle fires "+
 				"when both exceed 1.4 %.", share,
 				query{"mbcas:throttled_idle:ratio5m{@}", "5 min"}, query{"mbcas:throttled_idle:ratio1h{@}", "1 h"}),
-			graph("What did it bring?", "CPU that pods used above their declared limits. A static limit would have denied or delayed it.", "",
+			graph("What did it bring?", "CPU that pods used above their declared limits. A static limit would have "+
+				"denied or delayed it.", "",
 				query{"mbcas:beyond_declared_cores:rate5m{@}", "cores beyond declared limits"}),
-			graph("What did it withhold?", "Demand above the decided limits, by what bounds them. In mode recommend these limits are not in "+
+			graph("What did it withhold?", "Demand above the decided limits, by what bounds them. In mode "+
+				"recommend these limits are not in "+
 				"force.", "", query{"mbcas:withheld_cores:rate5m{@}", "{{by}}"}),
 		},
 		{
-			stacked(graph("Where is CPU scarce?", "Nodes without a price (free), with one (scarce), and whose agents are silent.", "",
+			stacked(graph("Where is CPU scarce?", "Nodes without a price (free), with one (scarce), and whose "+
+				"agents are silent.", "",
 				query{"mbcas:nodes:max{@}", "{{state}}"})),
-			graph("How high is the price?", "Percentiles of the price over the nodes. It is high where budgets are large, so no threshold "+
+			graph("How high is the price?", "Percentiles of the price over the nodes. It is high where budgets are "+
+				"large, so no threshold "+
 				"fits all clusters.", "", query{"mbcas:price:max{@}", "{{percentile}} %"}),
-			graph("Does demand fit?", "Sums over the nodes: what the markets sell, what pods would use without limits, and what they used.", "",
+			graph("Does demand fit?", "Sums over the nodes: what the markets sell, what pods would use without "+
+				"limits, and what they used.", "",
 				query{"mbcas:cores:max{@}", "{{of}}"}),
 		},
 	},
@@ -62,25 +72,35 @@ var node = dashboard{
 	description: "The market of one node, from its agent. kubectl mbcas explain POD says the same of one pod.",
 	rows: [][]panel{
 		{
-			graph("Why is the price what it is?", "The price in force, and as cleared in the last round. 0: all demands fit.", "",
-				query{"mbcas_node_price{@}", "in force, {{node}}"}, query{"mbcas_node_cleared_price{@}", "cleared, {{node}}"}),
-			graph("Does demand fit the supply?", "Supply is what the market sells; system is used outside of pods.", "",
-				query{"mbcas_node_supply_cores{@}", "supply, {{node}}"}, query{"mbcas_node_demand_cores{@}", "demand, {{node}}"},
-				query{"mbcas_node_usage_cores{@}", "usage, {{node}}"}, query{"mbcas_node_system_cores{@}", "system, {{node}}"}),
+			graph("Why is the price what it is?", "The price in force, and as cleared in the last round. 0: all "+
+				"demands fit.", "",
+				query{"mbcas_node_price{@}", "in force, {{node}}"}, query{"mbcas_node_cleared_price{@}",
+					"cleared, {{node}}"}),
+			graph("Does demand fit the supply?", "Supply is what the market sells; system is used outside of pods.",
+				"",
+				query{"mbcas_node_supply_cores{@}", "supply, {{node}}"}, query{"mbcas_node_demand_cores{@}",
+					"demand, {{node}}"},
+				query{"mbcas_node_usage_cores{@}", "usage, {{node}}"}, query{"mbcas_node_system_cores{@}",
+					"system, {{node}}"}),
 		},
 		{
 			graph("Who is capped, and by what?", "Pods with a decision by what bounds their limit.", "",
 				query{"sum by (by) (mbcas_node_bound_pods{@})", "{{by}}"}),
-			graph("Who takes part?", "Pods by their part in the last round.", "", query{"sum by (part) (mbcas_node_pods{@})", "{{part}}"}),
-			graph("Do tasks wait for a CPU?", "Share of time in which some task of the node waited for a CPU (PSI some).", share,
+			graph("Who takes part?", "Pods by their part in the last round.", "",
+				query{"sum by (part) (mbcas_node_pods{@})", "{{part}}"}),
+			graph("Do tasks wait for a CPU?", "Share of time in which some task of the node waited for a CPU (PSI "+
+				"some).", share,
 				query{"mbcas_node_pressure_ratio{@}", "{{node}}"}),
 		},
 		{
-			graph("What did it change?", "Sums of limits: as declared, as decided, and as the kernel enforces them.", "",
+			graph("What did it change?", "Sums of limits: as declared, as decided, and as the kernel enforces them.",
+				"",
 				query{"sum by (of) (mbcas_node_limit_cores{@})", "{{of}}"}),
-			graph("Are pods throttled?", "Mean number of pods that are throttled, while CPU of the supply is idle, and while it is scarce.", "",
+			graph("Are pods throttled?", "Mean number of pods that are throttled, while CPU of the supply is idle, "+
+				"and while it is scarce.", "",
 				query{"sum by (while) (rate(mbcas_node_throttled_seconds_total{@}[5m]))", "{{while}}"}),
-			graph("What did it bring and cost?", "CPU used beyond declared limits, and demand withheld by what bounds the limit.", "",
+			graph("What did it bring and cost?", "CPU used beyond declared limits, and demand withheld by what "+
+				"bounds the limit.", "",
 				query{"sum(rate(mbcas_node_beyond_declared_core_seconds_total{@}[5m]))", "beyond declared"},
 				query{"sum by (by) (rate(mbcas_node_withheld_core_seconds_total{@}[5m]))", "withheld by {{by}}"}),
 		},
@@ -89,23 +109,30 @@ var node = dashboard{
 
 var shares = dashboard{
 	uid: "mbcas-shares", title: "MBCAS: who gives, who gets?",
-	description: "Nodes on which limits give and take most. Pods and namespaces: kubectl mbcas list -A --sort demand.",
+	description: "Nodes on which limits give and take most. Pods and namespaces: kubectl mbcas list -A --sort " +
+		"demand.",
 	rows: [][]panel{
 		{
-			graph("What do limits come to?", "Sums over all nodes: as declared, as decided, and as the kernel enforces them.", "",
+			graph("What do limits come to?", "Sums over all nodes: as declared, as decided, and as the kernel "+
+				"enforces them.", "",
 				query{"mbcas:limit_cores:sum{@}", "{{of}}"}),
-			graph("By what is demand withheld?", "Demand above the decided limits.", "", query{"mbcas:withheld_cores:rate5m{@}", "{{by}}"}),
+			graph("By what is demand withheld?", "Demand above the decided limits.", "",
+				query{"mbcas:withheld_cores:rate5m{@}", "{{by}}"}),
 		},
 		{
-			graph("Where do pods get most beyond their limits?", "The ten nodes with the most CPU used above declared limits.", "",
+			graph("Where do pods get most beyond their limits?",
+				"The ten nodes with the most CPU used above declared limits.", "",
 				query{"topk(10, rate(mbcas_node_beyond_declared_core_seconds_total{@}[5m]))", "{{node}}"}),
 			graph("Where is most withheld?", "The ten nodes with the most demand above the decided limits.", "",
-				query{"topk(10, sum by (node, instance) (rate(mbcas_node_withheld_core_seconds_total{@}[5m])))", "{{node}}"}),
+				query{"topk(10, sum by (node, instance) (rate(mbcas_node_withheld_core_seconds_total{@}[5m])))",
+					"{{node}}"}),
 		},
 		{
-			graph("Where is demand highest?", "The ten nodes with the highest demand for their supply. Above 1, CPU is scarce.", share,
+			graph("Where is demand highest?", "The ten nodes with the highest demand for their supply. Above 1, "+
+				"CPU is scarce.", share,
 				query{"topk(10, mbcas_node_demand_cores{@} / mbcas_node_supply_cores{@})", "{{node}}"}),
-			graph("Where are most pods capped?", "The ten nodes with the highest share of bidding pods that the price or the floor bounds.", share,
+			graph("Where are most pods capped?", "The ten nodes with the highest share of bidding pods that the "+
+				"price or the floor bounds.", share,
 				query{`topk(10, sum by (node, instance) (mbcas_node_bound_pods{@,by=~"Price|Floor"}) / ` +
 					`(sum by (node, instance) (mbcas_node_pods{@,part="bidding"}) > 0))`, "{{node}}"}),
 		},
@@ -117,12 +144,15 @@ var changes = dashboard{
 	description: "Resizes and what came of them. The controller's audit lines have each of them.",
 	rows: [][]panel{
 		{
-			stat("Harmful decreases, 24 h", "Decreases after which the pod was soon not Ready, or a container ended. Each was rolled back.", "",
+			stat("Harmful decreases, 24 h", "Decreases after which the pod was soon not Ready, or a container "+
+				"ended. Each was rolled back.", "",
 				"sum(increase(mbcas_controller_harmful_decreases_total{@}[1d]))"),
 			stat("Failed now", "Share of the managed pods whose last resize failed.", share, "mbcas:failed:ratio{@}"),
-			stat("Time to the kernel, p99", "From the decision to resize until the kubelet reports it in force.", seconds,
+			stat("Time to the kernel, p99", "From the decision to resize until the kubelet reports it in force.",
+				seconds,
 				"mbcas:resize_duration_seconds:p99_15m{@}"),
-			stat("Blocked", "1 while nothing is resized in the whole cluster.", "", "max(mbcas_controller_blocked{@}) or vector(0)"),
+			stat("Blocked", "1 while nothing is resized in the whole cluster.", "",
+				"max(mbcas_controller_blocked{@}) or vector(0)"),
 		},
 		{
 			graph("How much do limits move?", "Cores by which limits were changed, per second.", "",
@@ -133,12 +163,16 @@ var changes = dashboard{
 				query{"sum by (outcome) (mbcas:resizes:rate5m{@})", "{{outcome}}"})),
 		},
 		{
-			graph("How long do resizes take?", "From the decision to resize until the kubelet reports it in force.", seconds,
-				query{"mbcas:resize_duration_seconds:p50_15m{@}", "p50"}, query{"mbcas:resize_duration_seconds:p99_15m{@}", "p99"}),
+			graph("How long do resizes take?", "From the decision to resize until the kubelet reports it in force.",
+				seconds,
+				query{"mbcas:resize_duration_seconds:p50_15m{@}", "p50"},
+				query{"mbcas:resize_duration_seconds:p99_15m{@}", "p99"}),
 			graph("Did it harm?", "Harmful decreases in an hour, by what showed it.", "",
 				query{"sum by (by) (increase(mbcas_controller_harmful_decreases_total{@}[1h]))", "{{by}}"}),
-			graph("Are containers throttled?", "Share of CFS periods in which containers were throttled. Needs kubelet's cAdvisor metrics.", share,
-				query{"sum(rate(container_cpu_cfs_throttled_periods_total{@}[5m])) / sum(rate(container_cpu_cfs_periods_total{@}[5m]))", "throttled"}),
+			graph("Are containers throttled?", "Share of CFS periods in which containers were throttled. Needs "+
+				"kubelet's cAdvisor metrics.", share,
+				query{"sum(rate(container_cpu_cfs_throttled_periods_total{@}[5m])) / " +
+					"sum(rate(container_cpu_cfs_periods_total{@}[5m]))", "throttled"}),
 		},
 		{
 			graph("Why are pods as they are?", "PodAllocations by phase and reason.", "",
@@ -153,20 +187,27 @@ var health = dashboard{
 	rows: [][]panel{
 		{
 			stat("Leads", "Replicas that hold the Lease of the leader: 1.", "", "sum(mbcas_controller_leader{@})"),
-			stat("Agents unresponsive", "Agents of Ready nodes that have not renewed their Leases for two minutes.", "",
+			stat("Agents unresponsive", "Agents of Ready nodes that have not renewed their Leases for two minutes.",
+				"",
 				"max(mbcas_controller_agents_unresponsive{@})"),
-			stat("Decision age, p95", "Age of decisions when the controller acts on them.", seconds, "mbcas:decision_age_seconds:p95_15m{@}"),
+			stat("Decision age, p95", "Age of decisions when the controller acts on them.", seconds,
+				"mbcas:decision_age_seconds:p95_15m{@}"),
 			stat("Panics, 24 h", "Panics that were caught in agents and controllers.", "",
-				`sum(increase(mbcas_agent_rounds_total{@,result="panicked"}[1d])) + sum(increase(mbcas_agent_pod_panics_total{@}[1d])) + `+
+				`sum(increase(mbcas_agent_rounds_total{@,result="panicked"}[1d])) + `+
+					`sum(increase(mbcas_agent_pod_panics_total{@}[1d])) + `+
 					"sum(increase(mbcas_controller_panics_total{@}[1d]))"),
 		},
 		{
 			graph("Do agents decide?", "Rounds per second of all agents, by result.", "",
 				query{"sum by (result) (rate(mbcas_agent_rounds_total{@}[5m]))", "{{result}}"}),
-			graph("How long does a round take?", "Time to read all counters and run the round, over all agents.", seconds,
-				query{"histogram_quantile(0.5, sum by (le) (rate(mbcas_agent_round_duration_seconds_bucket{@}[5m])))", "p50"},
-				query{"histogram_quantile(0.99, sum by (le) (rate(mbcas_agent_round_duration_seconds_bucket{@}[5m])))", "p99"}),
-			graph("Which agents miss ticks?", "The ten agents that skipped the most ticks because a round took too long.", "",
+			graph("How long does a round take?", "Time to read all counters and run the round, over all agents.",
+				seconds,
+				query{"histogram_quantile(0.5, sum by (le) (rate(mbcas_agent_round_duration_seconds_bucket{@}[5m])))",
+					"p50"},
+				query{"histogram_quantile(0.99, sum by (le) " +
+					"(rate(mbcas_agent_round_duration_seconds_bucket{@}[5m])))", "p99"}),
+			graph("Which agents miss ticks?", "The ten agents that skipped the most ticks because a round took too "+
+				"long.", "",
 				query{"topk(10, rate(mbcas_agent_missed_ticks_total{@}[5m]))", "{{node}}"}),
 		},
 		{
@@ -178,7 +219,8 @@ var health = dashboard{
 				query{"sum by (priority) (mbcas_controller_resizes_waiting{@})", "{{priority}}"}),
 		},
 		{
-			graph("How much memory does it take?", "Resident memory of the largest agent and of each controller.", bytes,
+			graph("How much memory does it take?", "Resident memory of the largest agent and of each controller.",
+				bytes,
 				query{`max(process_resident_memory_bytes{@,job=~".*mbcas-agent"})`, "largest agent"},
 				query{`process_resident_memory_bytes{@,job=~".*mbcas-controller"}`, "{{instance}}"}),
 			graph("How much CPU does it take?", "Cores of all agents, and of all controllers.", "",
@@ -186,7 +228,9 @@ var health = dashboard{
 				query{`sum(rate(process_cpu_seconds_total{@,job=~".*mbcas-controller"}[5m]))`, "controllers"}),
 			{
 				title: "Which versions run?", description: "Processes by program and version.", kind: "table",
-				queries: []query{{`count by (__name__, version) ({__name__=~"mbcas_(agent|controller)_build_info",@})`, ""}},
+				queries: []query{{
+					`count by (__name__, version) ({__name__=~"mbcas_(agent|controller)_build_info",@})`, "",
+				}},
 			},
 		},
 	},

@@ -78,8 +78,10 @@ func (d dashboard) grafana() ([]byte, error) {
 				"includeVars": true, "icon": "external link", "targetBlank": false, "tooltip": "", "url": "",
 			},
 			object{
-				"type": "link", "title": "Runbooks", "url": "https://github.com/mbcas/mbcas/tree/main/docs/runbooks", "icon": "doc",
-				"tags": list{}, "asDropdown": false, "keepTime": false, "includeVars": false, "targetBlank": true, "tooltip": "",
+				"type": "link", "title": "Runbooks", "url": "https://github.com/mbcas/mbcas/tree/main/docs/runbooks",
+				"icon": "doc",
+				"tags": list{}, "asDropdown": false, "keepTime": false, "includeVars": false, "targetBlank": true,
+				"tooltip": "",
 			},
 		},
 	}, "", "  ")
@@ -90,15 +92,17 @@ func (d dashboard) grafana() ([]byte, error) {
 func (d dashboard) variables() list {
 	choice := func(name, label, query string) object {
 		return object{
-			"type": "query", "name": name, "label": label, "datasource": datasource, "definition": query,
-			"query": object{"query": query, "refId": name}, "refresh": 2, "sort": 1, "multi": true, "includeAll": true,
-			"allValue": ".*", "current": object{"text": "All", "value": "$__all"}, "options": list{}, "hide": 0, "regex": "",
+			"type": "query", "name": name, "label": label, "datasource": datasource,
+			"query": object{"query": query, "refId": name}, "refresh": 2, "sort": 1, "multi": true,
+			"includeAll": true,
+			"allValue":   ".*", "current": object{"text": "All", "value": "$__all"}, "options": list{}, "hide": 0,
+			"regex": "",
 		}
 	}
 	variables := list{
 		object{
 			"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "hide": 0,
-			"current": object{}, "options": list{}, "refresh": 1, "regex": "", "multi": false, "includeAll": false,
+			"options": list{}, "refresh": 1, "regex": "", "multi": false, "includeAll": false,
 		},
 		choice("cluster", "Cluster", "label_values(mbcas_controller_leader, cluster)"),
 	}
@@ -112,7 +116,8 @@ func (p panel) grafana(id int, at object, selector string) object {
 	var targets list
 	for i, q := range p.queries {
 		t := object{
-			"refId": string(rune('A' + i)), "datasource": datasource, "expr": strings.ReplaceAll(q.expr, "@", selector),
+			"refId": string(rune('A' + i)), "datasource": datasource, "expr": strings.ReplaceAll(q.expr, "@",
+				selector),
 			"legendFormat": q.legend, "range": p.kind == "timeseries", "instant": p.kind != "timeseries",
 		}
 		if p.kind == "table" {
@@ -146,7 +151,8 @@ func (p panel) grafana(id int, at object, selector string) object {
 		options = object{"showHeader": true}
 	}
 	return object{
-		"id": id, "type": p.kind, "title": p.title, "description": p.description, "gridPos": at, "datasource": datasource,
-		"targets": targets, "options": options, "fieldConfig": object{"defaults": defaults, "overrides": list{}},
+		"id": id, "type": p.kind, "title": p.title, "description": p.description, "gridPos": at,
+		"datasource": datasource,
+		"targets":    targets, "options": options, "fieldConfig": object{"defaults": defaults, "overrides": list{}},
 	}
 }

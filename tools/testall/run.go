@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -93,8 +94,9 @@ type localCluster struct {
 // errNoNode says that a suite needs a node where none can run.
 var errNoNode = errors.New("no node")
 
-// e2e returns a suite: a test of test/e2e, on the shared cluster. Where no node can run, it is a skip.
-func (r *repo) e2e(test string) func(context.Context) error {
+// e2e returns a suite: a test of test/e2e, on the shared cluster, with the folders of tools in its environment.
+// Where no node can run, it is a skip.
+func (r *repo) e2e(test string, tools ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := fmt.Errorf("%w: needs root on Linux", errNoNode)
 		if os.Geteuid() == 0 {
@@ -107,9 +109,17 @@ func (r *repo) e2e(test string) func(context.Context) error {
 		if err != nil {
 			return err
 		}
+		env := slices.Clone(r.cluster.env)
+		for _, tool := range tools {
+			dir, err := r.output(r.program(ctx, "tool", tool))
+			if err != nil {
+				return err
+			}
+			env = append(env, "MBCAS_"+strings.ToUpper(tool)+"="+dir)
+		}
 		r.results.perTest = true
 		defer func() { r.results.perTest = false }()
-		return r.goTest(ctx, "", r.cluster.env, "-count=1", "-timeout=60m", "-run=^"+test+"$", "./test/e2e")
+		return r.goTest(ctx, "", env, "-count=1", "-timeout=60m", "-run=^"+test+"$", "./test/e2e")
 	}
 }
 

@@ -52,10 +52,15 @@ func (r *repo) suites() []suite {
 		{name: "fuzz", title: fuzz, run: r.fuzz, covers: shipped, takes: 3 * time.Minute},
 		{name: "long", title: "properties at length", run: r.long, covers: shipped, takes: 4 * time.Minute},
 		{name: "path", title: "end to end: the path on a real node", run: r.e2e("TestPath")},
-		{name: "virtual", title: "end to end: the path on cgroup v2, in a virtual node", run: r.e2e("TestVirtualNode"),
+		{name: "virtual", title: "end to end: the path on cgroup v2, in a virtual node",
+			run:    r.e2e("TestVirtualNode"),
 			covers: node, takes: 8 * time.Minute},
 		{name: "platform", title: "end to end: HPA, VPA, quotas, budgets and drains", run: r.e2e("TestPlatform"),
 			covers: append(perPod, "test/e2e/platform"), takes: 6 * time.Minute},
+		{name: "monitoring", title: "end to end: Prometheus and Alertmanager", run: r.e2e("TestMonitoring",
+			"prometheus", "alertmanager"),
+			covers: strings.Fields(`monitoring/ internal/agent/nodemetrics/ internal/fleet/ internal/controller/metrics/
+				test/e2e/monitoring test/cluster/addons/`), takes: 7 * time.Minute},
 		{name: "faults", title: "end to end: kubelet, containerd, API server and etcd fail", run: r.e2e("TestFaults"),
 			covers: slices.Concat(node, perPod), takes: 6 * time.Minute},
 		{name: "nodes", title: "end to end: two nodes", run: r.e2e("TestTwoNodes"),
@@ -66,6 +71,8 @@ func (r *repo) suites() []suite {
 			covers: append(perPod, "test/cluster/skew/"), takes: 10 * time.Minute},
 		{name: "rules", title: "recording rules and alerts: promtool, and faults put into rules", run: r.rules,
 			covers: []string{"monitoring/", "test/cluster/addons/prometheus/"}, takes: 3 * time.Minute},
+		{name: "dashboards", title: "dashboards against the types of Grafana", run: r.dashboards,
+			covers: []string{"monitoring/dashboards/", "tools/dashboards/", "test/dashboards/"}, takes: time.Minute},
 	}
 }
 
@@ -153,7 +160,10 @@ func (r *repo) packages(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := slices.DeleteFunc(strings.Fields(list), func(p string) bool { return strings.Contains(p+"/", "/test/e2e/") })
+	all := slices.DeleteFunc(strings.Fields(list), func(p string) bool {
+		return strings.Contains(p+"/",
+			"/test/e2e/")
+	})
 	if i := slices.IndexFunc(all, func(p string) bool { return strings.HasSuffix(p, slowest) }); i > 0 {
 		all[0], all[i] = all[i], all[0]
 	}
@@ -227,6 +237,27 @@ func (r *repo) rules(ctx context.Context) error {
 		return err
 	}
 	return r.goTest(ctx, "", []string{"MBCAS_PROMETHEUS=" + dir}, "-count=1", "-timeout=15m", "./monitoring")
+}
+
+// dashboards checks each dashboard against Grafana's own types. The packages are those of the lock file, and none
+// runs a script of its own.
+func (r *repo) dashboards(ctx context.Context) error {
+	const name = "dashboards against the types of Grafana"
+	if _, err := exec.LookPath("npm"); err != nil {
+		r.results.skip("dashboards", name, "no npm (Debian packages nodejs npm)")
+		return nil
+	}
+	for _, args := range [][]string{{"ci", "--ignore-scripts", "--no-audit", "--no-fund"}, {"run", "--silent",
+		"check"}} {
+		cmd := exec.CommandContext(ctx, "npm", args...)
+		cmd.Dir = filepath.Join(r.root, "test", "dashboards")
+		if err := r.run(cmd); err != nil {
+			r.results.run(name, err)
+			return nil
+		}
+	}
+	r.results.run(name, nil)
+	return nil
 }
 
 // clusterTests run the program of the local cluster as its users do, each with a cluster of its own. Each

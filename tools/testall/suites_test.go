@@ -58,7 +58,7 @@ func TestTiers(t *testing.T) {
 		want       string   // a suite with a question mark is optional
 	}{
 		"test":                  {tier: "test", want: "unit path"},
-		"all":                   {tier: "all", want: "unit fuzz long path virtual platform faults nodes cluster skew rules"},
+		"all":                   {tier: "all", want: "unit fuzz long path virtual platform monitoring faults nodes cluster skew rules dashboards"},
 		"one":                   {tier: "test", only: "fuzz", want: "fuzz"},
 		"ci without git":        {tier: "ci", want: unknown},
 		"ci without history":    {tier: "ci", git: main, change: "market/a.go", want: unknown},

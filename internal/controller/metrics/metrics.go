@@ -74,18 +74,12 @@ func New(reg prometheus.Registerer) *Metrics {
 			Name: "mbcas_controller_blocked",
 			Help: "1 while nothing may be resized anywhere, by reason.",
 		}, []string{"reason"}),
-		Errors: auto.NewCounter(prometheus.CounterOpts{
-			Name: "mbcas_controller_pod_errors_total",
-			Help: "Errors of the API server that kept one pod from being dealt with; the log names the pod.",
-		}),
-		Panics: auto.NewCounter(prometheus.CounterOpts{
-			Name: "mbcas_controller_panics_total",
-			Help: "Panics about one pod, which is left alone for a while; the log has the stack.",
-		}),
-		DroppedEvents: auto.NewCounter(prometheus.CounterOpts{
-			Name: "mbcas_controller_events_dropped_total",
-			Help: "Kubernetes Events that were not written because too many were; the status of each pod says the same.",
-		}),
+		Errors: counter(auto, "mbcas_controller_pod_errors_total",
+			"Errors of the API server that kept one pod from being dealt with; the log names the pod."),
+		Panics: counter(auto, "mbcas_controller_panics_total",
+			"Panics about one pod, which is left alone for a while; the log has the stack."),
+		DroppedEvents: counter(auto, "mbcas_controller_events_dropped_total",
+			"Kubernetes Events that were not written because too many were; the status of each pod says the same."),
 		Waiting: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "mbcas_controller_resizes_waiting",
 			Help: "Resizes that wait for their turn, by priority (urgent, needed, decrease, idle).",
@@ -134,6 +128,10 @@ const (
 	Increase = "increase"
 	Decrease = "decrease"
 )
+
+func counter(auto promauto.Factory, name, help string) prometheus.Counter {
+	return auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
 
 // counters is a counter of which every series is there from the start: one that begins with its first event
 // shows no increase by that event.
