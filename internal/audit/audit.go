@@ -20,8 +20,8 @@ type Attempt struct {
 	Move    actuator.Move
 	Purpose string
 	Reason  string
-	// Price and Generation are those of the decision; "" and 0 where there is none.
-	Price      string
+	Evidence
+	// Generation is that of the decision; 0 where there is none.
 	Generation int64
 	Result     podresize.Result
 	Latency    time.Duration
@@ -33,6 +33,15 @@ type Attempt struct {
 	Age time.Duration
 }
 
+// Evidence is what a decision rests on, as the agent published it. The zero value is that of an attempt that
+// no decision calls for.
+type Evidence struct {
+	Price            string
+	Budget           int64
+	Usage, Demand    cpu.Milli
+	ThrottledPercent int32
+}
+
 // Write writes the line of an attempt.
 func Write(log *slog.Logger, a Attempt) {
 	from, to := map[string]cpu.Milli{}, map[string]cpu.Milli{}
@@ -41,7 +50,8 @@ func Write(log *slog.Logger, a Attempt) {
 	}
 	log.Info("resize", "actor", kube.FieldManager,
 		"namespace", a.Pod.Namespace, "pod", a.Pod.Name, "uid", a.Pod.UID, "node", a.Pod.Spec.NodeName,
-		"from", from, "to", to, "price", a.Price, "generation", a.Generation, "purpose", a.Purpose,
-		"reason", a.Reason, "outcome", a.Result.Outcome.String(), "message", a.Result.Message,
+		"from", from, "to", to, "price", a.Price, "budget", a.Budget,
+		"usage", a.Usage, "demand", a.Demand, "throttledPercent", a.ThrottledPercent, "generation", a.Generation,
+		"purpose", a.Purpose, "reason", a.Reason, "outcome", a.Result.Outcome.String(), "message", a.Result.Message,
 		"latency", a.Latency.Seconds(), "waited", a.Waited.Seconds(), "priority", a.Priority, "age", a.Age.Seconds())
 }

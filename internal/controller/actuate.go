@@ -13,6 +13,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/audit"
 	"github.com/mbcas/mbcas/internal/dispatch"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -168,7 +169,10 @@ func (t *task) resize(now time.Time) *dispatch.Resize {
 	}
 	if t.pa != nil && t.pa.Spec.Decision != nil && t.facts.Decision != nil {
 		d := t.pa.Spec.Decision
-		z.Price, z.ObservedAt, z.Age = d.Price.String(), d.ObservedAt.Time, t.facts.Decision.Age
+		z.ObservedAt, z.Age = d.ObservedAt.Time, t.facts.Decision.Age
+		z.Evidence = audit.Evidence{
+			Price: d.Price.String(), Budget: d.Budget, Usage: d.Usage, Demand: d.Demand, ThrottledPercent: d.ThrottledPercent,
+		}
 		if t.Purpose == lifecycle.Allocate {
 			z.Reason = "BoundBy" + string(d.BoundBy)
 		}

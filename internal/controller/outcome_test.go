@@ -293,9 +293,15 @@ func TestRollsBackAHarmfulDecrease(t *testing.T) {
 func (r *rig) rollsBack(name string, how func(*corev1.PodStatus)) {
 	l := r.live()
 	pod := l.raised(name)
-	r.publish(pod, "0.500", app(1000)) // in two steps
+	d := capped(v1alpha1.BoundByPrice)
+	d.Usage, d.Demand, d.ThrottledPercent = 900, 1800, 40
+	r.decide(pod, d, app(1000)) // in two steps
 	l.gets(pod, 1000)
 	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	const evidence = `"price":"0.500","budget":100,"usage":"900m","demand":"1800m","throttledPercent":40`
+	if !strings.Contains(r.audit.String(), evidence) {
+		r.Errorf("the audit lines lack %s:\n%s", evidence, r.audit)
+	}
 	r.harm(pod, how)
 	l.gets(pod, 2000)
 	s := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.UnhealthyAfterDecrease).Status

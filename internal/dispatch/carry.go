@@ -169,7 +169,7 @@ func (d *Dispatcher) audit(z *Resize, started time.Time) {
 		d.Metrics.Age.Observe(age.Seconds())
 	}
 	audit.Write(d.Audit, audit.Attempt{
-		Pod: z.Pod, Move: *z.Move, Purpose: string(z.Purpose), Reason: z.Reason, Price: z.Price, Generation: z.Generation,
+		Pod: z.Pod, Move: *z.Move, Purpose: string(z.Purpose), Reason: z.Reason, Evidence: z.Evidence, Generation: z.Generation,
 		Result: z.Answer.Result, Latency: took, Waited: started.Sub(z.Since), Priority: z.Priority.String(), Age: age,
 	})
 	d.Metrics.Resizes.WithLabelValues(string(z.Purpose), z.Answer.Outcome.String()).Inc()

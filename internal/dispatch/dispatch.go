@@ -24,6 +24,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/audit"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -48,9 +49,10 @@ type Resize struct {
 	Tenure int
 	// Checked is under which admission a dry run was found harmless; "": none was made.
 	Checked string
-	// Reason, Price and Generation are for the audit line.
-	Reason, Price string
-	Generation    int64
+	// Reason, Evidence and Generation are for the audit line.
+	Reason string
+	audit.Evidence
+	Generation int64
 	// ObservedAt is when the agent decided; zero: it did not.
 	ObservedAt time.Time
 	// Answer is what came of it; nil: nothing was sent.
