@@ -41,6 +41,7 @@ const readTimeout = time.Second
 const (
 	free   = "free"
 	scarce = "scarce"
+	full   = "full"
 	silent = "silent"
 )
 
@@ -52,8 +53,9 @@ var percentiles = []struct {
 
 var (
 	nodesDesc = prometheus.NewDesc("mbcas_cluster_nodes",
-		"Nodes by what their agents said last in their Leases: free (CPU has no price), scarce (it has one), silent (the "+
-			"agent has not renewed its Lease). Each controller says the same of the whole cluster.", []string{"state"}, nil)
+		"Nodes by what their agents said last in their Leases: free (CPU has no price), scarce (it has one), full (the floors "+
+			"exceed the supply), silent (the agent has not renewed its Lease). Each controller says the same of the whole "+
+			"cluster.", []string{"state"}, nil)
 	priceDesc = prometheus.NewDesc("mbcas_cluster_price",
 		"Percentiles of the price of CPU over the nodes whose agents are not silent; 0 where there is none.",
 		[]string{"percentile"}, nil)
@@ -81,7 +83,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label)
 	}
 	s := c.sum(leases.Items)
-	for _, state := range []string{free, scarce, silent} {
+	for _, state := range []string{free, scarce, full, silent} {
 		gauge(nodesDesc, float64(s.nodes[state]), state)
 	}
 	slices.Sort(s.prices)
@@ -112,11 +114,14 @@ func (c *Collector) sum(leases []coordinationv1.Lease) sums {
 			s.nodes[silent]++
 			continue
 		}
-		state := free
-		if m.Price > 0 {
-			state = scarce
+		switch {
+		case m.Full:
+			s.nodes[full]++
+		case m.Price > 0:
+			s.nodes[scarce]++
+		default:
+			s.nodes[free]++
 		}
-		s.nodes[state]++
 		s.prices = append(s.prices, float64(m.Price))
 		s.supply += m.Supply.Cores()
 		s.demand += m.Demand.Cores()

@@ -50,7 +50,9 @@ func TestCountsNodes(t *testing.T) {
 		lease(kube.AgentLease("free"), says(0)),
 		lease(kube.AgentLease("low"), says(.25)),
 		lease(kube.AgentLease("late"), says(.5)),
-		lease(kube.AgentLease("high"), says(8)),
+		lease(kube.AgentLease("high"), allocation.NodeMarket{
+			Round: 7, Price: 8, Supply: 1800, Demand: 2500, Usage: 1500, Full: true,
+		}.Text()),
 		lease(kube.AgentLease("gone"), says(99)),
 		lease(kube.AgentLease("starts"), allocation.NodeMarket{Price: 99}.Text()), // no round yet
 		lease(kube.AgentLease("mute"), ""),
@@ -60,10 +62,11 @@ func TestCountsNodes(t *testing.T) {
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: kube.AgentLease("other")}},
 	)
 	want := `
-# HELP mbcas_cluster_nodes Nodes by what their agents said last in their Leases: free (CPU has no price), scarce (it has one), silent (the agent has not renewed its Lease). Each controller says the same of the whole cluster.
+# HELP mbcas_cluster_nodes Nodes by what their agents said last in their Leases: free (CPU has no price), scarce (it has one), full (the floors exceed the supply), silent (the agent has not renewed its Lease). Each controller says the same of the whole cluster.
 # TYPE mbcas_cluster_nodes gauge
 mbcas_cluster_nodes{state="free"} 1
-mbcas_cluster_nodes{state="scarce"} 3
+mbcas_cluster_nodes{state="full"} 1
+mbcas_cluster_nodes{state="scarce"} 2
 mbcas_cluster_nodes{state="silent"} 4
 # HELP mbcas_cluster_price Percentiles of the price of CPU over the nodes whose agents are not silent; 0 where there is none.
 # TYPE mbcas_cluster_price gauge
@@ -88,8 +91,8 @@ func TestSameNumberOfSeries(t *testing.T) {
 		leases = append(leases, lease(kube.AgentLease(fmt.Sprint("node-", i)), says(market.Price(i))))
 	}
 	empty, full := testutil.CollectAndCount(collector(nil)), testutil.CollectAndCount(collector(nil, leases...))
-	if empty != full || empty != 9 {
-		t.Errorf("%d series of an empty cluster and %d of a thousand nodes, want 9 of both", empty, full)
+	if empty != full || empty != 10 {
+		t.Errorf("%d series of an empty cluster and %d of a thousand nodes, want 10 of both", empty, full)
 	}
 }
 
