@@ -141,13 +141,14 @@ func (r *repo) unit(ctx context.Context) error {
 		fmt.Fprintf(r.out, "no API server, its tests are skipped: %v\n", err)
 	}
 	args := slices.Concat([]string{"-count=1", "-timeout=15m"}, r.race(), packages)
-	if err := r.goTest(ctx, "", []string{"KUBEBUILDER_ASSETS=" + assets}, args...); err != nil {
+	env := []string{"KUBEBUILDER_ASSETS=" + assets}
+	if err := r.goTest(ctx, "", env, args...); err != nil {
 		return err
 	}
 	if err := r.goTest(ctx, clusterModule, nil, "-count=1", "-timeout=10m", "./internal/...", "./cmd/..."); err != nil {
 		return err
 	}
-	return r.goTest(ctx, chartModule, nil, "-count=1", "-timeout=15m", "./...")
+	return r.goTest(ctx, chartModule, env, "-count=1", "-timeout=15m", "./...")
 }
 
 // slowest is the package that takes the longest. It starts first, so that it does not run alone at the

@@ -1,0 +1,241 @@
+package chart_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+)
+
+const system = "mbcas-system"
+
+// installation is a real API server without anything of MBCAS, and Helm with an administrator's rights there.
+type installation struct {
+	*apiserver.Server
+	t                *testing.T
+	helm, kubeconfig string
+}
+
+func install(t *testing.T) *installation {
+	t.Helper()
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
+		const why = `no API server to test against: set KUBEBUILDER_ASSETS="$(bin/mbcas-cluster assets)"`
+		if os.Getenv("CI") == "true" {
+			t.Fatal(why)
+		}
+		t.Skip(why)
+	}
+	program, err := helm()
+	if err != nil {
+		t.Fatalf("build helm: %v", err)
+	}
+	t.Chdir(root) // the server wants to know where config is
+	s, err := apiserver.Open(assets, func(env *envtest.Environment) {
+		env.CRDDirectoryPaths, env.ErrorIfCRDPathMissing = nil, false
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &installation{Server: s, t: t, helm: program, kubeconfig: s.Kubeconfig(t, "admin", "system:masters")}
+}
+
+// run runs helm against the server.
+func (i *installation) run(args ...string) (string, error) {
+	i.t.Helper()
+	home := filepath.Dir(i.kubeconfig)
+	cmd := exec.CommandContext(i.t.Context(), i.helm, append(args, "--namespace", system)...)
+	cmd.Env = []string{
+		"HOME=" + home, "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + i.kubeconfig,
+		"HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home,
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}
+
+// must runs helm, and it has to succeed.
+func (i *installation) must(args ...string) string {
+	i.t.Helper()
+	out, err := i.run(args...)
+	if err != nil {
+		i.t.Fatalf("helm %v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+// refused runs helm, which has to fail and say this.
+func (i *installation) refused(says string, args ...string) {
+	i.t.Helper()
+	if out, err := i.run(args...); err == nil || !strings.Contains(out, says) {
+		i.t.Fatalf("helm %v: %v, want %q in\n%s", args, err, says, out)
+	}
+}
+
+func (i *installation) ok(err error) {
+	i.t.Helper()
+	if err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+// mode is that of the controller and of its policy.
+func (i *installation) mode() string {
+	i.t.Helper()
+	d := &appsv1.Deployment{}
+	i.ok(i.Client.Get(i.t.Context(), client.ObjectKey{Namespace: system, Name: "mbcas-controller"}, d))
+	policy := &unstructured.Unstructured{}
+	policy.SetAPIVersion("admissionregistration.k8s.io/v1")
+	policy.SetKind("ValidatingAdmissionPolicy")
+	i.ok(i.Client.Get(i.t.Context(), client.ObjectKey{Name: "mbcas-controller"}, policy))
+	return fmt.Sprint(d.Spec.Template.Spec.Containers[0].Env[0].Value, " ",
+		within(policy.Object, strings.Split("spec.variables.0.expression", ".")))
+}
+
+// left are the objects of these which the server has.
+func (i *installation) left(all []object) (names []string) {
+	i.t.Helper()
+	for _, o := range all {
+		u := &unstructured.Unstructured{Object: clone(o)}
+		err := i.Client.Get(i.t.Context(), client.ObjectKeyFromObject(u), u)
+		gone := apierrors.IsNotFound(err) || u.GetDeletionTimestamp() != nil
+		if err != nil && !gone {
+			i.t.Fatalf("%s: %v", o.name(), err)
+		}
+		if !gone && !strings.HasPrefix(o.name(), "hook ") {
+			names = append(names, o.name())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// finishJobs reports Jobs of mbcas-system as complete until the context ends, as the controller of Jobs does when their
+// pods have succeeded. Helm waits for that.
+func (i *installation) finishJobs(ctx context.Context) error {
+	w, err := i.Client.Watch(ctx, &batchv1.JobList{}, client.InNamespace(system))
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		job, ok := e.Object.(*batchv1.Job)
+		if !ok || e.Type == watch.Deleted || job.DeletionTimestamp != nil || len(job.Status.Conditions) > 0 {
+			continue
+		}
+		now := metav1.Now()
+		job.Status = batchv1.JobStatus{StartTime: &now, CompletionTime: &now, Succeeded: 1}
+		for _, c := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete} {
+			job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{
+				Type: c, Status: corev1.ConditionTrue, LastTransitionTime: now,
+			})
+		}
+		err := i.Client.Status().Update(ctx, job)
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestLifecycle: on a real API server, Helm installs, upgrades, rolls back and uninstalls. An uninstallation whose Job does
+// not succeed fails, deletes nothing and can be repeated. The CRDs and their objects outlive the release.
+func TestLifecycle(t *testing.T) {
+	all := rendered(t)
+	signal, err := os.ReadFile(root + "/config/samples/demand-signal.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := install(t)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: system, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+	}}
+	i.ok(i.Client.Create(t.Context(), ns))
+	i.refused("pod-security.kubernetes.io/enforce=privileged --overwrite", "install", "mbcas", "charts/mbcas")
+	ns.Labels["pod-security.kubernetes.io/enforce"] = "privileged"
+	i.ok(i.Client.Update(t.Context(), ns))
+	if out := i.must("install", "mbcas", "charts/mbcas"); strings.Contains(out, "Pod Security") {
+		t.Errorf("the notes ask for a label that is there:\n%s", out)
+	}
+	if got := i.left(all); len(got) != len(all)-1 {
+		t.Fatalf("%d objects of %d are installed: %v", len(got), len(all)-1, got)
+	}
+	if m := i.mode(); m != "recommend 'recommend'" {
+		t.Errorf("mode %s", m)
+	}
+	i.must("upgrade", "mbcas", "charts/mbcas", "--set", "mode=enforce,agent.flags.reserve=0.05")
+	if m := i.mode(); m != "enforce 'enforce'" {
+		t.Errorf("after the upgrade the mode is %s", m)
+	}
+	i.must("rollback", "mbcas", "1")
+	if m := i.mode(); m != "recommend 'recommend'" {
+		t.Errorf("after the rollback the mode is %s", m)
+	}
+
+	o := &unstructured.Unstructured{Object: objects(t, string(signal))[0]}
+	o.SetNamespace("default")
+	apiserver.Eventually(t, "a DemandSignal is made", func() (bool, any) {
+		err := i.Client.Create(t.Context(), o)
+		return err == nil, err
+	})
+	for range 2 { // the first leaves the Job, which the second replaces
+		i.refused("Job/mbcas-system/mbcas-restore not ready", "uninstall", "mbcas", "--timeout", "3s")
+		if got := i.left(all); len(got) != len(all)-1 {
+			t.Fatalf("after a restore that did not succeed %d objects of %d are left: %v", len(got), len(all)-1, got)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- i.finishJobs(ctx) }()
+	i.must("uninstall", "mbcas", "--timeout", "2m")
+	cancel()
+	i.ok(<-done)
+	if got, want := strings.Join(i.left(all), " "), crds; got != want {
+		t.Errorf("left are %s, want the CRDs alone", got)
+	}
+	i.ok(i.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+}
+
+// TestTakeOver: Helm takes over an installation that kubectl made of config, and changes nothing of it but labels and
+// annotations.
+func TestTakeOver(t *testing.T) {
+	made := built(t)
+	i, specs := install(t), map[string]any{}
+	for _, o := range made {
+		u := &unstructured.Unstructured{Object: clone(o)}
+		i.ok(i.Client.Create(t.Context(), u, client.FieldOwner("kubectl-client-side-apply")))
+		specs[key(o)] = copied(u.Object["spec"])
+	}
+	i.refused("invalid ownership metadata", "install", "mbcas", "charts/mbcas")
+	i.must("install", "mbcas", "charts/mbcas", "--take-ownership", "--force-conflicts")
+	for _, o := range made {
+		u := &unstructured.Unstructured{Object: clone(o)}
+		i.ok(i.Client.Get(t.Context(), client.ObjectKeyFromObject(u), u))
+		for _, fault := range unequal("spec", specs[key(o)], u.Object["spec"]) {
+			t.Errorf("%s: %s", o.name(), fault)
+		}
+	}
+}
