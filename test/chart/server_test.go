@@ -133,6 +133,16 @@ func (i *installation) left(all []object) (names []string) {
 	return names
 }
 
+// setEnv is kubectl set env: it sets the mode of the controller, and owns that field then.
+func (i *installation) setEnv(mode string) {
+	i.t.Helper()
+	d := &appsv1.Deployment{}
+	i.ok(i.Client.Get(i.t.Context(), client.ObjectKey{Namespace: system, Name: "mbcas-controller"}, d))
+	before := client.StrategicMergeFrom(d.DeepCopy())
+	d.Spec.Template.Spec.Containers[0].Env[0].Value = mode
+	i.ok(i.Client.Patch(i.t.Context(), d, before, client.FieldOwner("kubectl-set")))
+}
+
 // finishJobs reports Jobs of mbcas-system as complete until the context ends, as the controller of Jobs does when their
 // pods have succeeded. Helm waits for that.
 func (i *installation) finishJobs(ctx context.Context) error {
@@ -161,8 +171,8 @@ func (i *installation) finishJobs(ctx context.Context) error {
 	return nil
 }
 
-// TestLifecycle: on a real API server, Helm installs, upgrades, rolls back and uninstalls. An uninstallation whose Job does
-// not succeed fails, deletes nothing and can be repeated. The CRDs and their objects outlive the release.
+// TestLifecycle: on a real API server, Helm installs, upgrades, rolls back and uninstalls. An uninstallation whose Job
+// does not succeed fails, deletes nothing and can be repeated. The CRDs and their objects outlive the release.
 func TestLifecycle(t *testing.T) {
 	all := rendered(t)
 	signal, err := os.ReadFile(root + "/config/samples/demand-signal.yaml")
@@ -195,6 +205,13 @@ func TestLifecycle(t *testing.T) {
 		t.Errorf("after the rollback the mode is %s", m)
 	}
 
+	i.setEnv("restore")
+	i.refused(`conflict with "kubectl-set"`, "upgrade", "mbcas", "charts/mbcas", "--set", "mode=enforce")
+	i.must("upgrade", "mbcas", "charts/mbcas", "--set", "mode=enforce", "--force-conflicts")
+	if m := i.mode(); m != "enforce 'enforce'" {
+		t.Errorf("after an upgrade by force the mode is %s", m)
+	}
+
 	o := &unstructured.Unstructured{Object: objects(t, string(signal))[0]}
 	o.SetNamespace("default")
 	apiserver.Eventually(t, "a DemandSignal is made", func() (bool, any) {
@@ -207,6 +224,7 @@ func TestLifecycle(t *testing.T) {
 			t.Fatalf("after a restore that did not succeed %d objects of %d are left: %v", len(got), len(all)-1, got)
 		}
 	}
+	i.must("rollback", "mbcas") // MBCAS is kept after all
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- i.finishJobs(ctx) }()
@@ -220,7 +238,7 @@ func TestLifecycle(t *testing.T) {
 }
 
 // TestTakeOver: Helm takes over an installation that kubectl made of config, and changes nothing of it but labels and
-// annotations.
+// annotations. Without hooks it removes it at once, but for the CRDs.
 func TestTakeOver(t *testing.T) {
 	made := built(t)
 	i, specs := install(t), map[string]any{}
@@ -237,5 +255,9 @@ func TestTakeOver(t *testing.T) {
 		for _, fault := range unequal("spec", specs[key(o)], u.Object["spec"]) {
 			t.Errorf("%s: %s", o.name(), fault)
 		}
+	}
+	i.must("uninstall", "mbcas", "--no-hooks")
+	if got := i.left(made); strings.Join(got, " ") != crds+" Namespace/mbcas-system" {
+		t.Errorf("left are %v, want the CRDs and the namespace", got)
 	}
 }
