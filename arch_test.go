@@ -90,6 +90,7 @@ var rules = []struct{ pkg, imports string }{
 		internal/kube internal/objectcache internal/constraints internal/allocation internal/markets internal/nodeallocation
 		internal/autoscalers internal/audit internal/restore internal/sharding kubernetes github.com/go-logr/logr`},
 	{"internal/cli/format", "cpu internal/kube kubernetes"},
+	{"internal/cli/output", "internal/cli/format kubernetes github.com/spf13 golang.org/x/term"},
 	{"internal/cli/snapshot", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 internal/kube internal/constraints
 		internal/allocation kubernetes`},
@@ -113,7 +114,7 @@ var rules = []struct{ pkg, imports string }{
 		kubernetes`},
 	{"internal/cli", `
 		api/v1alpha1/reasons cpu market api/v1alpha1 actuator actuator/podresize internal/kube internal/allocation internal/record
-		internal/story internal/whatif internal/cli/past internal/cli/format internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
+		internal/story internal/whatif internal/cli/past internal/cli/format internal/cli/output internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
 		internal/program internal/restore kubernetes github.com/spf13`},
 	// The lab: it runs the code that ships, and does not ship itself.
 	{"internal/lab/load", ""},

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/cli/output"
 	"github.com/mbcas/mbcas/internal/program"
 )
 
@@ -31,6 +32,9 @@ var ErrFindings = errors.New("doctor found failures: see the findings marked FAI
 func Command(s Streams, version string) *cobra.Command { return command(s, version, newFlags()) }
 
 func command(s Streams, version string, flags *flags) *cobra.Command {
+	if s.Screen == nil {
+		s.Screen = output.ScreenOf(s.Out)
+	}
 	root := &cobra.Command{
 		Use:   "kubectl-mbcas",
 		Short: "Show and control the CPU limits that MBCAS sets",

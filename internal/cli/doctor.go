@@ -7,10 +7,11 @@ import (
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/doctor"
+	"github.com/mbcas/mbcas/internal/cli/output"
 )
 
 func doctorCommand(s Streams, f *flags) *cobra.Command {
-	var o output
+	var o output.Form
 	var quiet bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -22,7 +23,7 @@ func doctorCommand(s Streams, f *flags) *cobra.Command {
 		Args: noArgs,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
 			report := doctor.NewReport(doctor.Judge(doctor.Gather(ctx, a)))
-			err := o.write(s.Out, report, func() string { return report.Text(quiet) })
+			err := o.Encode(s.Out, report, func() string { return report.Text(quiet) })
 			if err == nil && report.Failures > 0 {
 				return ErrFindings
 			}
@@ -30,6 +31,6 @@ func doctorCommand(s Streams, f *flags) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "leave out findings that are OK")
-	outputFlag(cmd, &o, asJSON, asYAML)
+	o.Bind(cmd, output.JSON, output.YAML)
 	return cmd
 }

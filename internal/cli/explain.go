@@ -7,18 +7,19 @@ import (
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/explain"
+	"github.com/mbcas/mbcas/internal/cli/output"
 	"github.com/mbcas/mbcas/internal/cli/past"
 )
 
 func explainCommand(s Streams, f *flags) *cobra.Command {
-	var o output
+	var o output.Form
 	var then moment
 	now := f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 		e, err := explainNow(ctx, a, args[0])
 		if err != nil {
 			return err
 		}
-		return o.write(s.Out, e, e.Text)
+		return o.Encode(s.Out, e, e.Text)
 	})
 	cmd := &cobra.Command{
 		Use:     "explain POD",
@@ -39,11 +40,11 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.write(s.Out, a, a.Text)
+			return o.Encode(s.Out, a, a.Text)
 		},
 	}
 	then.bind(cmd)
-	outputFlag(cmd, &o, asJSON, asYAML)
+	o.Bind(cmd, output.JSON, output.YAML)
 	return cmd
 }
 

@@ -6,16 +6,19 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/explain"
 	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/cli/output"
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
 )
 
@@ -23,7 +26,7 @@ type listFlags struct {
 	selection
 	sort      string
 	unmanaged bool
-	output    output
+	show      output.Show
 }
 
 func listCommand(s Streams, f *flags) *cobra.Command {
@@ -46,7 +49,7 @@ func listCommand(s Streams, f *flags) *cobra.Command {
 	l.bind(f, cmd)
 	cmd.Flags().StringVar(&l.sort, "sort", "name", "sort by name, usage, limit, demand or throttled")
 	cmd.Flags().BoolVar(&l.unmanaged, "all", false, "also list pods that are not managed")
-	outputFlag(cmd, &l.output, asWide, asJSON, asYAML)
+	l.show.Bind(cmd, output.Wide)
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(sortKeys(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -56,15 +59,17 @@ func listPods(ctx context.Context, a *cluster.Access, s Streams, l listFlags) er
 	if !ok {
 		return UsageError{Err: fmt.Errorf("--sort %q: want one of %s", l.sort, strings.Join(sortKeys(), ", "))}
 	}
-	snap, err := l.read(ctx, a)
-	if err != nil {
-		return err
-	}
-	rows := snap.Rows()
-	sort(rows)
-	view := newListView(rows, l.unmanaged, snap.Notes)
-	view.scope = l.scope(a)
-	return l.output.write(s.Out, view, func() string { return view.text(l.output == asWide, a.Now()) })
+	return l.show.Run(ctx, s, func(ctx context.Context) (output.View, error) {
+		snap, err := l.read(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		rows := snap.Rows()
+		sort(rows)
+		view := newListView(rows, l.unmanaged, snap.Notes)
+		view.scope, view.wide, view.now = l.scope(a), l.show.Form == output.Wide, a.Now()
+		return view, nil
+	})
 }
 
 // selection is which pods a command is about.
@@ -104,6 +109,18 @@ type ListView struct {
 	NotManaged []ReasonCount `json:"notManaged"`
 	Notes      []string      `json:"notes,omitempty"`
 	scope      format.Scope
+	wide       bool
+	now        time.Time
+}
+
+// Items are the pods.
+func (v ListView) Items() []output.Item { return podItems(v.Pods) }
+
+func podItems(rows []snapshot.Row) (items []output.Item) {
+	for _, r := range rows {
+		items = append(items, output.Item{Name: "pod/" + r.Pod, Fields: r})
+	}
+	return items
 }
 
 // ReasonCount is how many pods are not managed for a reason.
@@ -138,11 +155,11 @@ func newListView(rows []snapshot.Row, unmanaged bool, notes []string) ListView {
 	return v
 }
 
-// text is the view as a table with the counts below it.
-func (v ListView) text(wide bool, now time.Time) string {
+// Text is the view as a table with the counts below it.
+func (v ListView) Text(style format.Style) string {
 	var b strings.Builder
 	if len(v.Pods) > 0 {
-		b.WriteString(listTable(v.Pods, v.scope.Namespace == "", wide, now).String())
+		b.WriteString(listTable(v.Pods, v.scope.Namespace == "", v.wide, v.now).Text(style))
 		b.WriteByte('\n')
 	}
 	if v.Total == 0 {
@@ -170,7 +187,8 @@ func writeNotes(b *strings.Builder, notes []string) {
 
 func listTable(rows []snapshot.Row, namespaces, wide bool, now time.Time) *format.Table {
 	t := &format.Table{Header: []string{"NAMESPACE", "POD", "REQUEST", "LIMIT", "DECLARED", "USAGE", "THROTTLED",
-		"DEMAND", "PRICE", "PHASE", "REASON"}}
+		"DEMAND", "PRICE", "PHASE", "REASON"}, Drop: []string{"PRICE", "DECLARED", "REQUEST", "REASON", "DEMAND", "PHASE"},
+		Meaning: podMeaning}
 	if wide {
 		t.Header = append(t.Header, "NODE", "DESIRED", "FLOOR", "CEILING", "BUDGET", "PRESSURE", "BOUND-BY",
 			"CONSTRAINTS", "SEEN", "MESSAGE")
@@ -189,6 +207,25 @@ func listTable(rows []snapshot.Row, namespaces, wide bool, now time.Time) *forma
 		t.DropFirst()
 	}
 	return t
+}
+
+// podMeaning is that of a cell of list and usage.
+func podMeaning(header, cell string) format.Meaning {
+	switch header {
+	case "PHASE":
+		if cell == string(v1alpha1.PhaseFailed) {
+			return format.Failed
+		}
+	case "BOUND-BY":
+		if cell == string(v1alpha1.BoundByPrice) {
+			return format.Capped
+		}
+	case "THROTTLED":
+		if p, err := strconv.Atoi(strings.TrimSuffix(cell, "%")); err == nil && p >= snapshot.SomeThrottled {
+			return format.Throttled
+		}
+	}
+	return format.Plain
 }
 
 // figureCells are a pod's figures as cells of a table; all "" without figures.

@@ -17,13 +17,14 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/cli/output"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/market"
 )
 
 func nodesCommand(s Streams, f *flags) *cobra.Command {
 	sort := "price"
-	var o output
+	var show output.Show
 	cmd := &cobra.Command{
 		Use:     "nodes",
 		Aliases: []string{"node", "no"},
@@ -38,11 +39,11 @@ func nodesCommand(s Streams, f *flags) *cobra.Command {
 		Example: "  kubectl mbcas nodes\n  kubectl mbcas nodes --sort demand -o json",
 		Args:    noArgs,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
-			return showNodes(ctx, a, s, sort, o)
+			return showNodes(ctx, a, s, sort, show)
 		}),
 	}
 	cmd.Flags().StringVar(&sort, "sort", sort, "sort by "+orList(nodeSortKeys())+"; amounts from the largest down")
-	outputFlag(cmd, &o, asJSON, asYAML)
+	show.Bind(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(nodeSortKeys(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -57,6 +58,8 @@ type NodesView struct {
 	// States counts nodes by state.
 	States map[NodeState]int `json:"states"`
 	Notes  []string          `json:"notes,omitempty"`
+	system string
+	now    time.Time
 }
 
 // NodeRow is a node as the Lease of its agent shows it.
@@ -87,19 +90,21 @@ const (
 	NodeSilent  NodeState = "silent"  // the agent renews its Lease no more
 )
 
-func showNodes(ctx context.Context, a *cluster.Access, s Streams, sort string, o output) error {
+func showNodes(ctx context.Context, a *cluster.Access, s Streams, sort string, show output.Show) error {
 	by, ok := nodeSorts[sort]
 	if !ok {
 		return UsageError{Err: fmt.Errorf("--sort %q: want one of %s", sort, strings.Join(nodeSortKeys(), ", "))}
 	}
-	var leases coordinationv1.LeaseList
-	if err := a.Client.List(ctx, &leases, client.InNamespace(a.System)); err != nil {
-		return fmt.Errorf("list the Leases of the agents in namespace %s: %w", a.System, err)
-	}
-	now := a.Now()
-	view := nodesView(leases.Items, now)
-	slices.SortFunc(view.Nodes, func(a, b NodeRow) int { return cmp.Or(by(a, b), cmp.Compare(a.Node, b.Node)) })
-	return o.write(s.Out, view, func() string { return view.text(a.System, now) })
+	return show.Run(ctx, s, func(ctx context.Context) (output.View, error) {
+		var leases coordinationv1.LeaseList
+		if err := a.Client.List(ctx, &leases, client.InNamespace(a.System)); err != nil {
+			return nil, fmt.Errorf("list the Leases of the agents in namespace %s: %w", a.System, err)
+		}
+		view := nodesView(leases.Items, a.Now())
+		view.system, view.now = a.System, a.Now()
+		slices.SortFunc(view.Nodes, func(a, b NodeRow) int { return cmp.Or(by(a, b), cmp.Compare(a.Node, b.Node)) })
+		return view, nil
+	})
 }
 
 // nodesView is the market of each node with a Lease of an agent.
@@ -142,19 +147,37 @@ func nodesView(leases []coordinationv1.Lease, now time.Time) NodesView {
 	return v
 }
 
-// text is the view as a table with the sums below it.
-func (v NodesView) text(system string, now time.Time) string {
+// Items are the nodes.
+func (v NodesView) Items() (items []output.Item) {
+	for _, n := range v.Nodes {
+		items = append(items, output.Item{Name: "node/" + n.Node, Fields: n})
+	}
+	return items
+}
+
+// nodeMeaning is that of a cell of nodes.
+func nodeMeaning(header, cell string) format.Meaning {
+	if header != "STATE" {
+		return format.Plain
+	}
+	return map[NodeState]format.Meaning{
+		NodeSilent: format.Failed, NodeFull: format.Failed, NodeScarce: format.Capped,
+	}[NodeState(cell)]
+}
+
+// Text is the view as a table with the sums below it.
+func (v NodesView) Text(style format.Style) string {
 	if len(v.Nodes) == 0 {
-		return fmt.Sprintf("No node has an agent: namespace %s holds no Lease of one. See \"kubectl mbcas doctor\".\n", system)
+		return fmt.Sprintf("No node has an agent: namespace %s holds no Lease of one. See \"kubectl mbcas doctor\".\n", v.system)
 	}
 	var b strings.Builder
 	t := &format.Table{Header: []string{"NODE", "STATE", "PRICE", "SUPPLY", "USAGE", "DEMAND", "MANAGED", "CAPPED",
-		"WAITING", "SEEN"}}
+		"WAITING", "SEEN"}, Drop: []string{"WAITING", "MANAGED", "CAPPED", "SEEN", "SUPPLY"}, Meaning: nodeMeaning}
 	for _, n := range v.Nodes {
 		t.Add(n.Node, string(n.State), n.Price.String(), n.Supply.String(), n.Usage.String(), n.Demand.String(),
-			fmt.Sprint(n.Managed), fmt.Sprint(n.Capped), fmt.Sprint(n.Waiting), format.Age(now.Sub(n.Renewed)))
+			fmt.Sprint(n.Managed), fmt.Sprint(n.Capped), fmt.Sprint(n.Waiting), format.Age(v.now.Sub(n.Renewed)))
 	}
-	b.WriteString(t.String())
+	b.WriteString(t.Text(style))
 	var states []string
 	for _, s := range []NodeState{NodeFree, NodeScarce, NodeFull, NodeUnknown, NodeSilent} {
 		if n := v.States[s]; n > 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/output"
 	"github.com/mbcas/mbcas/internal/cli/past"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/story"
@@ -92,7 +93,7 @@ func replayCommand(s Streams, f *flags) *cobra.Command {
 
 func storyCommand(s Streams, f *flags) *cobra.Command {
 	from := newSource(f)
-	var o output
+	var o output.Form
 	cmd := &cobra.Command{
 		Use:   "story FILE|POD",
 		Short: "Tell in sentences what happened on a node, or to a pod",
@@ -109,11 +110,11 @@ func storyCommand(s Streams, f *flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.write(s.Out, told, told.Text)
+			return o.Encode(s.Out, told, told.Text)
 		},
 	}
 	from.bind(cmd)
-	outputFlag(cmd, &o, asJSON, asYAML)
+	o.Bind(cmd, output.JSON, output.YAML)
 	return cmd
 }
 
@@ -155,7 +156,7 @@ func (m *moment) explain(ctx context.Context, f *flags, s Streams, pod string) (
 
 func whatIfCommand(s Streams, f *flags) *cobra.Command {
 	from := newSource(f)
-	var o output
+	var o output.Form
 	var reserve, credits float64
 	var off bool
 	var priorities, requests, most, optOut []string
@@ -194,7 +195,7 @@ func whatIfCommand(s Streams, f *flags) *cobra.Command {
 			if len(change.Pods) > 0 && c.Matched == 0 {
 				return errors.New("no managed pod of the recording is one of those named: check the patterns; they are NAMESPACE/NAME")
 			}
-			return o.write(s.Out, c, c.Text)
+			return o.Encode(s.Out, c, c.Text)
 		},
 	}
 	from.bind(cmd)
@@ -205,13 +206,16 @@ func whatIfCommand(s Streams, f *flags) *cobra.Command {
 	cmd.Flags().StringArrayVar(&requests, "request", nil, "`PODS=CPU`: these pods request that")
 	cmd.Flags().StringArrayVar(&most, "max-cpu", nil, "`PODS=CPU`: these pods get no higher limit")
 	cmd.Flags().StringArrayVar(&optOut, "opt-out", nil, "`PODS` that MBCAS does not manage")
-	outputFlag(cmd, &o, asJSON, asYAML)
+	o.Bind(cmd, output.JSON, output.YAML)
 	return cmd
 }
 
+// csvForm is a form of report alone, which writes it.
+const csvForm output.Form = "csv"
+
 func reportCommand(s Streams, f *flags) *cobra.Command {
 	node, by := "", past.Groups[0]
-	var o output
+	var o output.Form
 	cmd := &cobra.Command{
 		Use:   "report",
 		Short: "Report what MBCAS brings and costs, by workload, namespace or node",
@@ -228,7 +232,7 @@ func reportCommand(s Streams, f *flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o == asCSV {
+			if o == csvForm {
 				text, err := r.CSV()
 				if err != nil {
 					return err
@@ -236,13 +240,13 @@ func reportCommand(s Streams, f *flags) *cobra.Command {
 				_, err = fmt.Fprint(s.Out, text)
 				return err
 			}
-			return o.write(s.Out, r, r.Text)
+			return o.Encode(s.Out, r, r.Text)
 		}),
 	}
 	f.allNamespacesFlag(cmd)
 	cmd.Flags().StringVar(&node, "node", "", "only the pods of this node")
 	cmd.Flags().StringVar(&by, "by", by, "a row for each "+orList(past.Groups))
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(past.Groups, cobra.ShellCompDirectiveNoFileComp))
-	outputFlag(cmd, &o, asJSON, asYAML, asCSV)
+	o.Bind(cmd, output.JSON, output.YAML, csvForm)
 	return cmd
 }

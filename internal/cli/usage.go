@@ -13,12 +13,13 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/explain"
 	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/cli/output"
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
 )
 
 func usageCommand(s Streams, f *flags) *cobra.Command {
 	var sel selection
-	var o output
+	var show output.Show
 	cmd := &cobra.Command{
 		Use:     "usage [POD]",
 		Aliases: []string{"top"},
@@ -31,11 +32,11 @@ func usageCommand(s Streams, f *flags) *cobra.Command {
 		ValidArgsFunction: f.completePods,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
 			sel.pod = strings.Join(args, "")
-			return showUsage(ctx, a, s, sel, o)
+			return showUsage(ctx, a, s, sel, show)
 		}),
 	}
 	sel.bind(f, cmd)
-	outputFlag(cmd, &o, asJSON, asYAML)
+	show.Bind(cmd)
 	return cmd
 }
 
@@ -46,15 +47,23 @@ type UsageView struct {
 	Nodes []snapshot.Market `json:"nodes"`
 	Notes []string          `json:"notes,omitempty"`
 	scope format.Scope
+	now   time.Time
 }
 
-func showUsage(ctx context.Context, a *cluster.Access, s Streams, sel selection, o output) error {
+// Items are the pods.
+func (v UsageView) Items() []output.Item { return podItems(v.Pods) }
+
+func showUsage(ctx context.Context, a *cluster.Access, s Streams, sel selection, show output.Show) error {
 	if sel.pod != "" && a.Namespace == "" {
 		return UsageError{Err: errors.New("a pod and --all-namespaces exclude each other: name its namespace with -n")}
 	}
+	return show.Run(ctx, s, func(ctx context.Context) (output.View, error) { return readUsage(ctx, a, sel) })
+}
+
+func readUsage(ctx context.Context, a *cluster.Access, sel selection) (output.View, error) {
 	snap, err := sel.read(ctx, a)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, m := range snap.Markets {
 		if signals := explain.Signals(cluster.ReadNodeConstraints(ctx, a, snap, m.Node)); signals != "" {
@@ -65,30 +74,29 @@ func showUsage(ctx context.Context, a *cluster.Access, s Streams, sel selection,
 	rows := snap.Rows()
 	slices.SortFunc(rows, snapshot.ByName)
 	if sel.pod != "" && rows[0].Figures == nil {
-		return fmt.Errorf("pod %s/%s has no figures: %s", a.Namespace, sel.pod, rows[0].Message)
+		return nil, fmt.Errorf("pod %s/%s has no figures: %s", a.Namespace, sel.pod, rows[0].Message)
 	}
 	rows = slices.DeleteFunc(rows, func(r snapshot.Row) bool { return r.Figures == nil })
-	view := UsageView{Pods: rows, Nodes: snap.Markets, Notes: snap.Notes, scope: sel.scope(a)}
-	return o.write(s.Out, view, func() string { return view.text(a.Now()) })
+	return UsageView{Pods: rows, Nodes: snap.Markets, Notes: snap.Notes, scope: sel.scope(a), now: a.Now()}, nil
 }
 
-// text is the view as tables.
-func (v UsageView) text(now time.Time) string {
+// Text is the view as tables.
+func (v UsageView) Text(style format.Style) string {
 	var b strings.Builder
 	if len(v.Pods) == 0 {
 		fmt.Fprintf(&b, "No pod in %s has figures: MBCAS manages none there, or has not decided yet; see "+
 			"\"kubectl mbcas list\".\n", v.scope.None())
 	} else {
-		b.WriteString(usageTable(v.Pods, v.scope.Namespace == "", now).String())
+		b.WriteString(usageTable(v.Pods, v.scope.Namespace == "", v.now).Text(style))
 	}
 	if len(v.Nodes) > 0 {
 		t := &format.Table{Header: []string{"NODE", "SUPPLY", "USAGE", "DEMAND", "SYSTEM", "PRICE", "PRESSURE",
-			"MANAGED", "UNMANAGED"}}
+			"MANAGED", "UNMANAGED"}, Drop: []string{"UNMANAGED", "MANAGED", "SYSTEM", "PRESSURE"}}
 		for _, m := range v.Nodes {
 			t.Add(m.Node, m.Supply.String(), m.Usage.String(), m.Demand.String(), m.System.String(), m.Price.String(),
 				format.Percent(m.Pressure), fmt.Sprint(m.Managed), fmt.Sprint(m.Unmanaged))
 		}
-		b.WriteString("\n" + t.String())
+		b.WriteString("\n" + t.Text(style))
 	}
 	writeNotes(&b, v.Notes)
 	return b.String()
@@ -96,7 +104,8 @@ func (v UsageView) text(now time.Time) string {
 
 func usageTable(rows []snapshot.Row, namespaces bool, now time.Time) *format.Table {
 	t := &format.Table{Header: []string{"NAMESPACE", "POD", "LIMIT", "USAGE", "OF-LIMIT", "THROTTLED", "PRESSURE",
-		"DEMAND", "BOUND-BY", "SEEN", "DIAGNOSIS"}}
+		"DEMAND", "BOUND-BY", "SEEN", "DIAGNOSIS"}, Drop: []string{"PRESSURE", "OF-LIMIT", "SEEN", "DEMAND", "DIAGNOSIS", "BOUND-BY"},
+		Meaning: podMeaning}
 	for _, r := range rows {
 		f := cellsOf(r.Figures, now)
 		share := ""

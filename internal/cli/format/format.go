@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -14,7 +13,14 @@ import (
 )
 
 // Streams are where a command writes: answers to Out, progress and warnings to Err.
-type Streams struct{ Out, Err io.Writer }
+type Streams struct {
+	Out, Err io.Writer
+	// Screen is the terminal that Out is, as large as it is at that time; nil: Out is none.
+	Screen func() Screen
+}
+
+// Screen is the size of a terminal in characters.
+type Screen struct{ Width, Height int }
 
 // Age writes a duration as kubectl does: 12s, 4m30s, 3h.
 func Age(d time.Duration) string { return duration.HumanDuration(max(0, d)) }
@@ -118,41 +124,4 @@ func (s Scope) restriction() (text string) {
 		text += " with " + s.Selector
 	}
 	return text
-}
-
-// Table writes rows in columns as wide as their widest cell, three spaces apart. The header is
-// optional.
-type Table struct {
-	Header []string
-	Rows   [][]string
-}
-
-// Add appends a row; an empty cell is shown as "-".
-func (t *Table) Add(cells ...string) {
-	for i := range cells {
-		if cells[i] == "" {
-			cells[i] = "-"
-		}
-	}
-	t.Rows = append(t.Rows, cells)
-}
-
-// DropFirst removes the first column.
-func (t *Table) DropFirst() {
-	t.Header = t.Header[1:]
-	for i, row := range t.Rows {
-		t.Rows[i] = row[1:]
-	}
-}
-
-func (t *Table) String() string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	for _, row := range append([][]string{t.Header}, t.Rows...) {
-		if row != nil {
-			fmt.Fprintln(w, strings.Join(row, "\t"))
-		}
-	}
-	_ = w.Flush() // a Builder returns no error
-	return b.String()
 }

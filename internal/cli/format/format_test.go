@@ -35,3 +35,41 @@ func TestLists(t *testing.T) {
 		}
 	}
 }
+
+// TestTable: a terminal that is too narrow gets fewer columns, in the order of Drop, and a line that names them; color
+// changes no character.
+func TestTable(t *testing.T) {
+	table := func() *Table {
+		return &Table{
+			Header: []string{"POD", "LIMIT", "PHASE", "NOTE"}, Drop: []string{"NOTE", "LIMIT"},
+			Rows: [][]string{{"cart", "900m", "Failed", "ü"}, {"b", "1", "Applied", "-"}},
+			Meaning: func(header, cell string) Meaning {
+				if header == "PHASE" && cell == "Failed" {
+					return Failed
+				}
+				return Plain
+			},
+		}
+	}
+	whole := "POD    LIMIT   PHASE     NOTE\ncart   900m    Failed    ü\nb      1       Applied   -\n"
+	for width, want := range map[int]string{
+		0:  whole,
+		29: whole,
+		28: "POD    LIMIT   PHASE\ncart   900m    Failed\nb      1       Applied\nLeft out, the terminal is\n  too narrow: NOTE.\n",
+		21: "POD    PHASE\ncart   Failed\nb      Applied\nLeft out, the\n  terminal is too\n  narrow: NOTE,\n  LIMIT.\n",
+	} {
+		if got := table().Text(Style{Width: width}); got != want {
+			t.Errorf("width %d:\n%s\nwant\n%s", width, got, want)
+		}
+	}
+	colored := table().Text(Style{Color: true})
+	if !strings.Contains(colored, "900m    \x1b[31mFailed\x1b[0m    ü\n") {
+		t.Errorf("colored: %q", colored)
+	}
+	if plain := strings.NewReplacer("\x1b[31m", "", "\x1b[0m", "").Replace(colored); plain != whole {
+		t.Errorf("color changes the text:\n%s", plain)
+	}
+	if got := (&Table{Rows: [][]string{{"a", "b"}, {"ccc", "d"}}}).String(); got != "a     b\nccc   d\n" {
+		t.Errorf("without a header: %q", got)
+	}
+}

@@ -81,7 +81,8 @@ const (
 // Thresholds of a bottleneck, in percent.
 const (
 	muchThrottled = 50
-	someThrottled = 10
+	// From SomeThrottled on, the pod is told to be throttled.
+	SomeThrottled = 10
 	somePressure  = 25
 	// From StallDominates on, throttling and CPU pressure no longer raise the demand; from
 	// StallLimits on, less.
@@ -96,7 +97,7 @@ func (f *Figures) Bottleneck() Bottleneck {
 		return BottleneckStall
 	case f.Throttled >= muchThrottled:
 		return BottleneckLimit
-	case f.Throttled >= someThrottled:
+	case f.Throttled >= SomeThrottled:
 		return BottleneckBursts
 	case f.Pressure != nil && *f.Pressure >= somePressure:
 		return BottleneckContention
