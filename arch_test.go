@@ -32,6 +32,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/benefit", "cpu market internal/kernel internal/sense internal/record internal/replay internal/round"},
 	{"internal/story", "cpu market internal/benefit internal/record internal/replay internal/round"},
 	{"internal/whatif", "cpu internal/demand internal/record internal/round"},
+	{"internal/advise", "cpu internal/demand internal/kernel internal/record internal/replay internal/sense"},
 	{"internal/coordinator", "cpu market"},
 	{"api/v1alpha1/reasons", ""},
 	{"api/v1alpha1", "cpu market kubernetes"},
@@ -112,9 +113,12 @@ var rules = []struct{ pkg, imports string }{
 		cpu internal/kube internal/benefit internal/record internal/replay internal/story internal/whatif internal/cli/format
 		internal/cli/cluster
 		kubernetes`},
+	{"internal/cli/advice", `
+		internal/advise internal/kube internal/record internal/cli/format internal/cli/cluster internal/cli/past
+		kubernetes`},
 	{"internal/cli", `
 		api/v1alpha1/reasons cpu market api/v1alpha1 actuator actuator/podresize internal/kube internal/allocation internal/record
-		internal/story internal/whatif internal/cli/past internal/cli/format internal/cli/output internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
+		internal/story internal/whatif internal/advise internal/cli/advice internal/cli/past internal/cli/format internal/cli/output internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
 		internal/program internal/restore kubernetes github.com/spf13`},
 	// The lab: it runs the code that ships, and does not ship itself.
 	{"internal/lab/load", ""},

@@ -66,6 +66,7 @@ func command(s Streams, version string, flags *flags) *cobra.Command {
 		recordCommand(s, flags),
 		replayCommand(s, flags),
 		whatIfCommand(s, flags),
+		adviseCommand(s, flags),
 		resizeCommand(s, flags),
 		restoreCommand(s, flags),
 		modeCommand(s, flags),
