@@ -63,6 +63,7 @@ func command(s Streams, version string, flags *flags) *cobra.Command {
 		explainCommand(s, flags),
 		reportCommand(s, flags),
 		storyCommand(s, flags),
+		logCommand(s, flags),
 		recordCommand(s, flags),
 		replayCommand(s, flags),
 		whatIfCommand(s, flags),

@@ -236,6 +236,7 @@ func newCluster(t *testing.T, objects ...client.Object) *fakeCluster {
 	c.Client = fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(objects...).WithObjects(told(objects)...).
 		WithIndex(&v1alpha1.PodAllocation{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*v1alpha1.PodAllocation).Spec.NodeName} }).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&corev1.Event{}, "involvedObject.name", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Name} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				switch r := o.(type) {

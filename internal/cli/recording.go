@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/history"
 	"github.com/mbcas/mbcas/internal/cli/output"
 	"github.com/mbcas/mbcas/internal/cli/past"
 	"github.com/mbcas/mbcas/internal/record"
@@ -114,6 +115,27 @@ func storyCommand(s Streams, f *flags) *cobra.Command {
 		},
 	}
 	from.bind(cmd)
+	o.Bind(cmd, output.JSON, output.YAML)
+	return cmd
+}
+
+func logCommand(s Streams, f *flags) *cobra.Command {
+	var o output.Form
+	cmd := &cobra.Command{
+		Use:   "log POD",
+		Short: "Tell what happened to a pod: changes of its limit with why, and Events",
+		Long: "Tell by time what happened to a pod: when its limit was changed and why, from the recording of its node, which\n" +
+			"has the last half hour and incidents, and the Events of the pod and of its PodAllocation.",
+		Example: "  kubectl mbcas log cart-7d9f -n shop\n  kubectl mbcas log cart-7d9f -n shop -o json",
+		Args:    podArgs(1), ValidArgsFunction: f.completePods,
+		RunE: f.run(func(ctx context.Context, a *cluster.Access, args []string) error {
+			l, err := history.Read(ctx, a, s, args[0])
+			if err != nil {
+				return err
+			}
+			return o.Encode(s.Out, l, l.Text)
+		}),
+	}
 	o.Bind(cmd, output.JSON, output.YAML)
 	return cmd
 }

@@ -91,6 +91,7 @@ func TestPluginRoles(t *testing.T) {
 	target := vpaOf("roll", kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "roll"}, "Recreate")
 	c := newCluster(t, append(plaza(), target)...)
 	c.Namespace = "plaza"
+	c.Rounds = serves(recorderOf(5))
 	made := requests{}
 	c.Client = made.record(c.Client.(client.WithWatch))
 	c.scale = func(o client.Object) (string, error) {
@@ -99,6 +100,7 @@ func TestPluginRoles(t *testing.T) {
 	const unknown = `rollouts/scale.example.org "roll" is forbidden`
 	for args, want := range map[string]string{
 		"doctor": unknown, "explain roll-abc-1": unknown, "list -A": unknown, "usage": unknown, "mode": "", "mode plaza": "", "version": "",
+		"log api-abc-1": "", "advise": "",
 		"restore --all --dry-run": "", "resize api-abc-1 --cpu-limit 250m --dry-run": "",
 	} {
 		stdout, stderr, _ := c.run(t, strings.Split(args, " ")...) // the fake client cannot resize
