@@ -7,6 +7,7 @@
 // Promises:
 //   - What is read is what was recorded, in the same order: TestWriteAndRead.
 //   - A recorder holds no more than its limits, however busy the node: TestBounds.
+//   - A renamed recording has the same events under the given names alone: TestRename.
 //   - Minutes around an incident outlast others: TestPins.
 //   - A file that is cut or corrupt gives an error with the offset, and the minutes before it are kept:
 //     TestDamage, FuzzOpen.

@@ -1,0 +1,112 @@
+package record
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/round"
+)
+
+// TestRename: a renamed recording has the same events under other names, the given ones alone, also when it was written
+// and read, and the original stays.
+func TestRename(t *testing.T) {
+	r := NewRecorder(Limits{Keep: time.Hour, Bytes: 1 << 30})
+	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	input := func(i int) (round.Input, []Name) {
+		now := start.Add(time.Duration(i) * time.Second)
+		in := round.Input{Now: now, Node: round.Node{Capacity: 4000, Allocatable: 4000}}
+		var of []Name
+		for _, name := range []string{"cart", "batch"}[:1+i%2] { // pods come and go
+			c := demand.Container{Name: "app-of-" + name, ID: "runs-" + name, Request: 100, Declared: 200, Limit: 200}
+			in.Pods = append(in.Pods, round.PodInput{Pod: demand.Pod{UID: "uid-of-" + name, Containers: []demand.Container{c}}})
+			in.Sample.Pods = append(in.Sample.Pods, kernel.PodSample{Pod: "uid-of-" + name, Containers: []kernel.Group{{ID: c.ID, At: now}}})
+			of = append(of, Name{"secret-shop", "secret-" + name})
+		}
+		return in, of
+	}
+	var state round.State
+	for i := range 130 {
+		in, of := input(i)
+		r.Begin(in.Now, round.DefaultConfig(), &state)
+		var out round.Output
+		state, out = round.Run(round.DefaultConfig(), state, in)
+		r.Round(in, of, &out)
+	}
+	r.Gap(start.Add(time.Hour), "the private thing has panicked")
+	var b bytes.Buffer
+	if err := r.WriteTo(&b, About{Node: "secret-node"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := Open(bytes.NewReader(b.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := map[string]string{}
+	name := func(s string) string {
+		if strings.HasPrefix(s, "new") {
+			t.Errorf("%q is renamed again", s)
+		}
+		if given[s] == "" {
+			given[s] = fmt.Sprintf("new%d", len(given))
+		}
+		return given[s]
+	}
+	renamed, err := rec.Rename(name, func(s string) string { return strings.ReplaceAll(s, "private thing", "pod") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Reset()
+	if err := renamed.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	if renamed, err = Open(&b); err != nil || !renamed.About.Anonymized || len(renamed.Minutes) != len(rec.Minutes) {
+		t.Fatalf("%v, %+v", err, renamed)
+	}
+	was, is := everything(t, rec), everything(t, renamed)
+	for s, to := range given {
+		if !strings.Contains(was, s) || strings.Contains(is, s) {
+			t.Errorf("%q is in the renamed recording, or was not in the original", s)
+		}
+		was = strings.ReplaceAll(was, s, to)
+	}
+	was = strings.ReplaceAll(was, "private thing", "pod")
+	if was != is || !strings.Contains(is, "the pod has panicked") {
+		t.Errorf("the events are others, of %d and %d bytes", len(was), len(is))
+	}
+	for _, s := range []string{"secret", "uid-of", "runs-", "app-of"} {
+		if strings.Contains(is, s) {
+			t.Errorf("%q is still there", s)
+		}
+	}
+	if again := everything(t, rec); !strings.Contains(again, "secret-node") || !strings.Contains(again, "uid-of-batch") {
+		t.Error("the original has changed")
+	}
+}
+
+// everything is a recording as text, without its state.
+func everything(t *testing.T, rec *Recording) string {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", rec.About.Node)
+	for _, m := range rec.Minutes {
+		fmt.Fprintln(&b, m.Seq, m.From, m.To)
+		err := m.Read(func(*Keyframe) error { return nil }, func(e *Event) error {
+			switch {
+			case e.Round != nil:
+				fmt.Fprintf(&b, "%+v %+v %x\n", *e.Round, e.Names, e.Digest)
+			case e.Gap != nil:
+				fmt.Fprintf(&b, "%+v\n", *e.Gap)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
