@@ -112,6 +112,13 @@ func (f *flags) connect() (*cluster.Access, error) {
 		Rounds: func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
 			return read(ctx, agent, fmt.Sprintf("/debug/rounds?after=%d", after))
 		},
+		Logs: func(ctx context.Context, p *corev1.Pod, container string, previous bool, most int64) ([]byte, error) {
+			// The limit counts from the first of these lines, so it leaves room for long ones.
+			lines, bytes := most/256, 4*most
+			return k.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{
+				Container: container, Previous: previous, TailLines: &lines, LimitBytes: &bytes,
+			}).DoRaw(ctx)
+		},
 	}, nil
 }
 

@@ -74,6 +74,7 @@ func command(s Streams, version string, flags *flags) *cobra.Command {
 		pauseCommand(s, flags),
 		resumeCommand(s, flags),
 		doctorCommand(s, flags),
+		bundleCommand(s, flags, version),
 		versionCommand(s, flags, version),
 	)
 	return root

@@ -31,6 +31,9 @@ type Access struct {
 	Round func(ctx context.Context, agent *corev1.Pod) ([]byte, error)
 	// Rounds reads /debug/rounds in the same way: the recording of its node, or the part after a minute.
 	Rounds func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error)
+	// Logs reads the end of a container's log, of about so many bytes; previous: of the container
+	// before it restarted.
+	Logs func(ctx context.Context, pod *corev1.Pod, container string, previous bool, most int64) ([]byte, error)
 }
 
 // Discovery is what an API server says about itself.

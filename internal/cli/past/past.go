@@ -44,6 +44,11 @@ func (s *Source) Read(ctx context.Context, streams format.Streams) (*record.Reco
 	if s.File != "" {
 		return open(s.File, streams)
 	}
+	return s.Fetch(ctx)
+}
+
+// Fetch reads the recording from the node's agent.
+func (s *Source) Fetch(ctx context.Context) (*record.Recording, error) {
 	a, err := s.Connect()
 	if err != nil {
 		return nil, err
