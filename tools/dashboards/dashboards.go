@@ -54,8 +54,8 @@ var promise = dashboard{
 				"force.", "", query{"mbcas:withheld_cores:rate5m{@}", "{{by}}"}),
 		},
 		{
-			stacked(graph("Where is CPU scarce?", "Nodes without a price (free), with one (scarce), whose floors exceed "+
-				"the supply (full), and whose agents are silent.", "",
+			stacked(graph("Where is CPU scarce?", "Nodes without a price (free), with one (scarce), whose floors "+
+				"exceed the supply (full), and whose agents are silent.", "",
 				query{"mbcas:nodes:max{@}", "{{state}}"})),
 			graph("How high is the price?", "Percentiles of the price over the nodes. It is high where budgets are "+
 				"large, so no threshold "+

@@ -60,7 +60,7 @@ func (r *repo) suites() []suite {
 		{name: "monitoring", title: "end to end: Prometheus and Alertmanager", run: r.e2e("TestMonitoring",
 			"prometheus", "alertmanager"),
 			covers: strings.Fields(`monitoring/ internal/agent/nodemetrics/ internal/fleet/ internal/controller/metrics/
-				test/e2e/monitoring test/cluster/addons/`), takes: 7 * time.Minute},
+				test/e2e/monitoring test/cluster/addons/`), takes: 9 * time.Minute},
 		{name: "faults", title: "end to end: kubelet, containerd, API server and etcd fail", run: r.e2e("TestFaults"),
 			covers: slices.Concat(node, perPod), takes: 6 * time.Minute},
 		{name: "nodes", title: "end to end: two nodes", run: r.e2e("TestTwoNodes"),

@@ -57,8 +57,11 @@ func TestTiers(t *testing.T) {
 		change     string   // file
 		want       string   // a suite with a question mark is optional
 	}{
-		"test":                  {tier: "test", want: "unit path"},
-		"all":                   {tier: "all", want: "unit fuzz long path virtual platform monitoring faults nodes cluster skew rules dashboards"},
+		"test": {tier: "test", want: "unit path"},
+		"all": {
+			tier: "all",
+			want: "unit fuzz long path virtual platform monitoring faults nodes cluster skew rules dashboards",
+		},
 		"one":                   {tier: "test", only: "fuzz", want: "fuzz"},
 		"ci without git":        {tier: "ci", want: unknown},
 		"ci without history":    {tier: "ci", git: main, change: "market/a.go", want: unknown},
