@@ -136,7 +136,8 @@ func (s *path) lastRoundIsOnLoopback(t *testing.T) {
 	}
 	for _, port := range []string{"9090", strconv.Itoa(kube.AgentDebugPort)} {
 		out, err := exec.CommandContext(t.Context(), "kubectl", "get", "--raw",
-			fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%s/proxy/debug/round", pod.Namespace, pod.Name, port)).CombinedOutput()
+			fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%s/proxy/debug/round", pod.Namespace, pod.Name, port),
+		).CombinedOutput()
 		if err == nil {
 			t.Errorf("pods/proxy on port %s answers /debug/round: %s", port, out)
 		}

@@ -59,7 +59,8 @@ func (w *world) startAgents(ctx context.Context, within time.Duration) (*agents,
 		}
 		a.Open = w.loads.open(w.cores)
 		all.running.Go(func() {
-			if err := a.Run(ctx, agent.Listeners{Cluster: newUnusedListener(), Debug: newUnusedListener()}); err != nil {
+			listeners := agent.Listeners{Cluster: newUnusedListener(), Debug: newUnusedListener()}
+			if err := a.Run(ctx, listeners); err != nil {
 				w.log.Error("agent ended", "node", cfg.Node, "err", err)
 			}
 		})
