@@ -261,8 +261,8 @@ func newTool(f *common) *cobra.Command {
 	return &cobra.Command{
 		Use:   "tool NAME",
 		Short: "Build the programs of a tool unless they are built; print their folder (needs no cluster)",
-		Long: "Build the programs of a tool unless they are built; print their folder. It needs no cluster.\n\nThere are " +
-			strings.Join(build.ToolNames(), " and ") + ".",
+		Long: "Build the programs of a tool unless they are built; print their folder. It needs no cluster.\n\n" +
+			"There are " + strings.Join(build.ToolNames(), " and ") + ".",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			programs, err := f.programs()

@@ -37,7 +37,8 @@ func TestTools(t *testing.T) {
 			t.Errorf("%s: flags %q lack the tags %q", name, cache.flags, tags)
 		}
 	}
-	if _, err := OpenTool(t.Context(), "../../programs", "grafana"); err == nil || !strings.Contains(err.Error(), "alertmanager and prometheus") {
+	_, err := OpenTool(t.Context(), "../../programs", "grafana")
+	if err == nil || !strings.Contains(err.Error(), "alertmanager and prometheus") {
 		t.Errorf("an unknown tool: %v, want an error with those there are", err)
 	}
 }
