@@ -23,6 +23,8 @@ endif
 CLUSTER := bin/mbcas-cluster
 COMMANDS := $(notdir $(wildcard cmd/*))
 IMAGES := agent controller load
+# REGISTRY, and path in it, has the images agent and controller of a release.
+REGISTRY ?= mbcas.io
 LDFLAGS := -s -w -X main.version=$(VERSION)
 BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 # GENERATED is a command that lists the generated files as they are now.
@@ -33,7 +35,7 @@ MODULES := . test/cluster test/chart
 .DEFAULT_GOAL := help
 .PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew rules faults soak mutants fidelity scale bench check check-format \
 	check-tidy check-vet check-lint check-generated check-imports test-packages node-packages vm-packages \
-	cluster-up cluster-down cluster-addons images load install uninstall manifests demo reaction platform is-root \
+	cluster-up cluster-down cluster-addons images load install uninstall manifests dist demo reaction platform is-root \
 	measure-programs kind-demo kind-down minikube-install clean
 
 help: ## list the targets
@@ -217,6 +219,9 @@ manifests: $(CLUSTER) ## write the manifests for a cluster of your own to out/mb
 	@$$($(CLUSTER) assets)/kubectl kustomize config/base > out/mbcas.yaml
 	@echo "out/mbcas.yaml"
 
+dist: go-found ## write the files of a release to dist/VERSION (make dist VERSION=v0.1.0 REGISTRY=ghcr.io/mbcas; 10 minutes the first time)
+	@$(GO) run ./tools/dist -version '$(VERSION)' -registry '$(REGISTRY)'
+
 ##@ Demo
 
 demo: is-root bin/mbcas-preview ## the same load with no limits, declared limits and MBCAS: 6 minutes (root; FULL=1 measures for 25; KEEP=1 leaves the cluster running)
@@ -248,5 +253,5 @@ minikube-install: ## install on a minikube that runs (needs minikube, docker and
 
 ##@ Clean up
 
-clean: ## remove bin/ and out/ (the cluster's programs stay in ~/.cache/mbcas)
-	@rm -rf bin out
+clean: ## remove bin/, out/ and dist/ (the cluster's programs stay in ~/.cache/mbcas)
+	@rm -rf bin out dist

@@ -39,6 +39,7 @@ var choices = map[string][]string{
 // Patterns of the schema.
 const (
 	duration = `^-?(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$`
+	registry = `^[a-z0-9]+([._-]+[a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$`
 	decimal  = `^-?[0-9]+(\.[0-9]+)?$`
 	quantity = `^[0-9]+(\.[0-9]+)?(m|k|M|G|Ki|Mi|Gi)?$`
 )

@@ -57,7 +57,7 @@ func images() []value {
 				"controller gets it, too.",
 		},
 		{
-			"image.registry", "mbcas.io", schema{"type": "string", "pattern": `^[a-z0-9]([a-z0-9._:/-]*[a-z0-9])?$`},
+			"image.registry", "mbcas.io", schema{"type": "string", "pattern": registry},
 			"Registry, and path in it, of the images agent and controller.",
 		},
 		{

@@ -1,0 +1,97 @@
+package chart_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRelease: install.yaml of a release is what kustomize makes of config, the chart of a release renders the same
+// objects, both have the images of the release, and crds.yaml and namespace.yaml are what a chart without CRDs lacks.
+func TestRelease(t *testing.T) {
+	out := t.TempDir()
+	args := []string{"run", "./tools/dist", "-manifests", "-version", "v1.2.3", "-registry", "ghcr.io/mbcas", "-out", out}
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "SOURCE_DATE_EPOCH=1000000000") // the checkout may have no history
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go %v: %v\n%s", args, err, said)
+	}
+	of := func(name string) []object {
+		text, err := os.ReadFile(filepath.Join(out, "v1.2.3", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return objects(t, string(text))
+	}
+	want := byKey(released(built(t)))
+	installed := byKey(of("install.yaml"))
+	for _, fault := range unequal("install.yaml", anyMap(want), anyMap(installed)) {
+		t.Error(fault)
+	}
+	render := func(args ...string) []object {
+		archive := filepath.Join(out, "v1.2.3", "mbcas-1.2.3.tgz")
+		args = append([]string{"template", "mbcas", archive, "--namespace", system}, args...)
+		stdout, stderr, err := run(t, args...)
+		if err != nil {
+			t.Fatalf("helm template: %v\n%s", err, stderr)
+		}
+		return objects(t, stdout)
+	}
+	labels := map[string]any{
+		"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/version": "v1.2.3", "helm.sh/chart": "mbcas-1.2.3",
+	}
+	for _, fault := range differences(expected(of("install.yaml"), labels), render()) {
+		t.Error(fault)
+	}
+	// What a chart without CRDs does not bring, the two other files do.
+	apart := map[string]bool{}
+	for _, o := range append(append(render("--set", "crds.install=false"), of("crds.yaml")...), of("namespace.yaml")...) {
+		if !strings.HasPrefix(o.name(), "hook ") {
+			apart[key(o)] = true
+		}
+	}
+	for k := range want {
+		if !apart[k] {
+			t.Errorf("%s is in no file", k)
+		}
+	}
+	if len(apart) != len(want) {
+		t.Errorf("%d objects in the files apart, %d in install.yaml", len(apart), len(want))
+	}
+}
+
+// released are objects with the images of the release.
+func released(all []object) (with []object) {
+	for _, o := range all {
+		with = append(with, object(renamed(map[string]any(o)).(map[string]any)))
+	}
+	return with
+}
+
+func renamed(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			v[k] = renamed(e)
+		}
+	case []any:
+		for i, e := range v {
+			v[i] = renamed(e)
+		}
+	case string:
+		if name, ok := strings.CutPrefix(v, "mbcas.io/"); ok && strings.HasSuffix(name, ":dev") {
+			return "ghcr.io/mbcas/" + strings.TrimSuffix(name, "dev") + "v1.2.3"
+		}
+	}
+	return v
+}
+
+func anyMap(all map[string]object) map[string]any {
+	m := map[string]any{}
+	for k, o := range all {
+		m[k] = map[string]any(o)
+	}
+	return m
+}
