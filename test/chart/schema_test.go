@@ -94,6 +94,7 @@ func TestWrongValues(t *testing.T) {
 		for _, w := range all {
 			count++
 			t.Run(group+" "+w.args, func(t *testing.T) {
+				t.Parallel()
 				stdout, stderr, err := template(t, strings.Fields(w.args)...)
 				if err == nil {
 					t.Fatalf("accepted:\n%.300s", stdout)

@@ -83,6 +83,7 @@ func TestEveryValueCounts(t *testing.T) {
 	}
 	for path, e := range effects {
 		t.Run(path, func(t *testing.T) {
+			t.Parallel()
 			set := path + "=" + e.set
 			if strings.HasPrefix(e.set, ".") || strings.HasPrefix(e.set, "[") {
 				set = path + e.set
