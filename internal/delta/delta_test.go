@@ -29,7 +29,7 @@ type outer struct {
 	inners   []inner
 	byName   map[string]inner
 	optional *inner
-	scratch  *int `delta:"-"`
+	scratch  *int `delta:"-"` // it may point to what has no codec
 }
 
 // exactly compares also what is not exported, and times with their readings of the clock.
@@ -137,6 +137,17 @@ func TestClock(t *testing.T) {
 	}
 	if d := got.B.Round(0).Sub(got.A.Round(0)); d != -time.Hour {
 		t.Errorf("an hour back by the wall clock became %v", d)
+	}
+}
+
+// TestLeftOut: a field that is left out is read as zero.
+func TestLeftOut(t *testing.T) {
+	c := Must[outer]()
+	var w Writer
+	var got outer
+	c.Write(&w, new(outer), &outer{small: 3, scratch: new(int)})
+	if err := c.Read(NewReader(w.Bytes, 1<<20), new(outer), &got); err != nil || got.small != 3 || got.scratch != nil {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

@@ -133,7 +133,7 @@ func Open(src io.Reader) (*Recording, error) {
 	for {
 		start = r.offset
 		kind, payload, err := r.chunk()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return rec, nil
 		}
 		if err == nil && kind != chunkMinute {
@@ -166,7 +166,7 @@ func (r *chunkReader) exactly(n int) ([]byte, error) {
 	var b bytes.Buffer
 	got, err := io.CopyN(&b, r.src, int64(n))
 	r.offset += got
-	if err == io.EOF && got > 0 {
+	if errors.Is(err, io.EOF) && got > 0 {
 		err = errCut
 	}
 	return b.Bytes(), err
@@ -183,7 +183,7 @@ func (r *chunkReader) chunk() (kind byte, payload []byte, err error) {
 		return 0, nil, fmt.Errorf("a part of %d bytes is too long", n)
 	}
 	body, err := r.exactly(int(n) + 4)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = errCut
 	}
 	if err != nil {

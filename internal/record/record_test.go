@@ -199,7 +199,7 @@ func TestDamage(t *testing.T) {
 	}
 	file := n.file(t, 0)
 	whole, _ := opened(t, file)
-	for at := range len(file) {
+	for at := range file {
 		rec, err := Open(bytes.NewReader(file[:at]))
 		if err == nil && len(rec.Minutes) == len(whole.Minutes) {
 			t.Fatalf("cut at %d of %d: nothing is missing", at, len(file))

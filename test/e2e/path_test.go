@@ -144,14 +144,15 @@ func (s *path) lastRoundIsOnLoopback(t *testing.T) {
 	}
 }
 
-// recordingReplays: what the agent has recorded of the real node gives the same results here, and tells that the limit of a
-// pod was lowered under contention.
+// recordingReplays: what the agent has recorded of the real node gives the same results here, and tells that the
+// limit of a pod was lowered under contention.
 func (s *path) recordingReplays(t *testing.T) {
 	agent := s.agent(t)
 	if agent == nil {
 		t.Fatalf("no agent on %s", s.node)
 	}
-	file, err := forward.Get(t.Context(), s.access, client.ObjectKeyFromObject(agent), kube.AgentDebugPort, "/debug/rounds")
+	pod := client.ObjectKeyFromObject(agent)
+	file, err := forward.Get(t.Context(), s.access, pod, kube.AgentDebugPort, "/debug/rounds")
 	if err != nil {
 		t.Fatal(err)
 	}
