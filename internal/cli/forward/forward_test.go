@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,7 +30,7 @@ var agent = types.NamespacedName{Namespace: "mbcas-system", Name: "mbcas-agent-a
 // that takes no websocket.
 type kubelet struct {
 	ports map[string]string // addresses of what listens, by port
-	open  sync.WaitGroup    // connections
+	open  atomic.Int32      // connections
 }
 
 func (k *kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +58,7 @@ func (k *kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k.open.Add(1)
-	defer k.open.Done()
+	defer k.open.Add(-1)
 	<-connection.CloseChan()
 }
 
@@ -103,13 +103,9 @@ func TestGet(t *testing.T) {
 			if err != nil || string(got) != want {
 				t.Errorf("%d bytes, %v; want %d", len(got), err, size)
 			}
-			closed := make(chan struct{})
-			go func() { k.open.Wait(); close(closed) }()
-			select {
-			case <-closed:
-			case <-time.After(10 * time.Second):
-				t.Error("the connection is still open 10 s after the answer")
-			}
+			apiserver.Eventually(t, "the connection is closed after the answer", func() (bool, any) {
+				return k.open.Load() == 0, k.open.Load()
+			})
 		})
 	}
 }
