@@ -133,6 +133,14 @@ func (i *installation) left(all []object) (names []string) {
 	return names
 }
 
+// stays says that nothing was deleted.
+func (i *installation) stays(all []object, after string) {
+	i.t.Helper()
+	if got := i.left(all); len(got) != len(all)-1 {
+		i.t.Fatalf("after %s %d objects of %d are left: %v", after, len(got), len(all)-1, got)
+	}
+}
+
 // setEnv is kubectl set env: it sets the mode of the controller, and owns that field then.
 func (i *installation) setEnv(mode string) {
 	i.t.Helper()
@@ -143,9 +151,19 @@ func (i *installation) setEnv(mode string) {
 	i.ok(i.Client.Patch(i.t.Context(), d, before, client.FieldOwner("kubectl-set")))
 }
 
-// finishJobs reports Jobs of mbcas-system as complete until the context ends, as the controller of Jobs does when their
-// pods have succeeded. Helm waits for that.
-func (i *installation) finishJobs(ctx context.Context) error {
+// endJobs runs something while Jobs of mbcas-system are reported as complete or failed, as the controller of Jobs does
+// when their pods have ended. Helm waits for that.
+func (i *installation) endJobs(failed bool, during func()) {
+	i.t.Helper()
+	ctx, cancel := context.WithCancel(i.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- i.reportJobs(ctx, failed) }()
+	during()
+	cancel()
+	i.ok(<-done)
+}
+
+func (i *installation) reportJobs(ctx context.Context, failed bool) error {
 	w, err := i.Client.Watch(ctx, &batchv1.JobList{}, client.InNamespace(system))
 	if err != nil {
 		return err
@@ -158,7 +176,12 @@ func (i *installation) finishJobs(ctx context.Context) error {
 		}
 		now := metav1.Now()
 		job.Status = batchv1.JobStatus{StartTime: &now, CompletionTime: &now, Succeeded: 1}
-		for _, c := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete} {
+		conditions := []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete}
+		if failed {
+			job.Status = batchv1.JobStatus{StartTime: &now, Failed: 1}
+			conditions = []batchv1.JobConditionType{batchv1.JobFailureTarget, batchv1.JobFailed}
+		}
+		for _, c := range conditions {
 			job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{
 				Type: c, Status: corev1.ConditionTrue, LastTransitionTime: now,
 			})
@@ -190,9 +213,7 @@ func TestLifecycle(t *testing.T) {
 	if out := i.must("install", "mbcas", "charts/mbcas"); strings.Contains(out, "Pod Security") {
 		t.Errorf("the notes ask for a label that is there:\n%s", out)
 	}
-	if got := i.left(all); len(got) != len(all)-1 {
-		t.Fatalf("%d objects of %d are installed: %v", len(got), len(all)-1, got)
-	}
+	i.stays(all, "the installation")
 	if m := i.mode(); m != "recommend 'recommend'" {
 		t.Errorf("mode %s", m)
 	}
@@ -218,19 +239,14 @@ func TestLifecycle(t *testing.T) {
 		err := i.Client.Create(t.Context(), o)
 		return err == nil, err
 	})
-	for range 2 { // the first leaves the Job, which the second replaces
-		i.refused("Job/mbcas-system/mbcas-restore not ready", "uninstall", "mbcas", "--timeout", "3s")
-		if got := i.left(all); len(got) != len(all)-1 {
-			t.Fatalf("after a restore that did not succeed %d objects of %d are left: %v", len(got), len(all)-1, got)
-		}
-	}
+	i.refused("Job/mbcas-system/mbcas-restore not ready", "uninstall", "mbcas", "--timeout", "3s")
+	i.stays(all, "a restore that did not end")
+	i.endJobs(true, func() { // the Job that is left is replaced
+		i.refused("mbcas-restore", "uninstall", "mbcas", "--timeout", "2m")
+	})
+	i.stays(all, "a restore that failed")
 	i.must("rollback", "mbcas") // MBCAS is kept after all
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- i.finishJobs(ctx) }()
-	i.must("uninstall", "mbcas", "--timeout", "2m")
-	cancel()
-	i.ok(<-done)
+	i.endJobs(false, func() { i.must("uninstall", "mbcas", "--timeout", "2m") })
 	if got, want := strings.Join(i.left(all), " "), crds; got != want {
 		t.Errorf("left are %s, want the CRDs alone", got)
 	}
