@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -12,7 +13,7 @@ import (
 // objects, both have the images of the release, and crds.yaml and namespace.yaml are what a chart without CRDs lacks.
 func TestRelease(t *testing.T) {
 	out := t.TempDir()
-	args := []string{"run", "./tools/dist", "-manifests", "-version", "v1.2.3", "-registry", "ghcr.io/mbcas", "-out", out}
+	args := []string{"run", "./tools/dist", "-manifests", "-version=v1.2.3", "-registry=ghcr.io/mbcas", "-out=" + out}
 	cmd := exec.Command("go", args...)
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "SOURCE_DATE_EPOCH=1000000000") // the checkout may have no history
 	if said, err := cmd.CombinedOutput(); err != nil {
@@ -47,7 +48,8 @@ func TestRelease(t *testing.T) {
 	}
 	// What a chart without CRDs does not bring, the two other files do.
 	apart := map[string]bool{}
-	for _, o := range append(append(render("--set", "crds.install=false"), of("crds.yaml")...), of("namespace.yaml")...) {
+	without := render("--set", "crds.install=false")
+	for _, o := range slices.Concat(without, of("crds.yaml"), of("namespace.yaml")) {
 		if !strings.HasPrefix(o.name(), "hook ") {
 			apart[key(o)] = true
 		}
