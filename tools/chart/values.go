@@ -168,7 +168,7 @@ func others() []value {
 	}
 }
 
-// subject is who gets a role.
+// subject is a user, a group or an account that gets a role.
 var subject = schema{
 	"type": "object", "additionalProperties": false, "required": []string{"kind", "name"},
 	"properties": schema{
