@@ -60,6 +60,7 @@ func command(s Streams, version string, flags *flags) *cobra.Command {
 		listCommand(s, flags),
 		usageCommand(s, flags),
 		nodesCommand(s, flags),
+		topCommand(s, flags),
 		explainCommand(s, flags),
 		reportCommand(s, flags),
 		storyCommand(s, flags),

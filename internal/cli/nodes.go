@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,8 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/format"
 	"github.com/mbcas/mbcas/internal/cli/output"
+	"github.com/mbcas/mbcas/internal/cli/past"
+	"github.com/mbcas/mbcas/internal/cli/top"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/market"
 )
@@ -46,6 +49,52 @@ func nodesCommand(s Streams, f *flags) *cobra.Command {
 	show.Bind(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(nodeSortKeys(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+func topCommand(s Streams, f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "top",
+		Short: "Watch nodes and pods live, and step back through what was recorded",
+		Long: "Watch the nodes of the cluster, the pods of a node, or one pod. Enter opens, Esc goes back, space freezes the\n" +
+			"picture, [ and ] step through the time that was recorded, / filters, s sorts, ? shows all keys.\n" +
+			"Where the output is no terminal, it is that of \"nodes --watch\".",
+		Args: noArgs,
+		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
+			if s.Screen == nil {
+				return showNodes(ctx, a, s, "price", output.Watch())
+			}
+			return top.Run(ctx, topSource(a), os.Stdin, s.Out)
+		}),
+	}
+}
+
+// topSource reads for top: the market of each node from the Leases, and rounds from the recording of a node.
+func topSource(a *cluster.Access) top.Source {
+	follower := &past.Follower{Access: a}
+	return top.Source{
+		Now: a.Now,
+		Cluster: func(ctx context.Context) (top.Cluster, error) {
+			v, err := readNodes(ctx, a)
+			if err != nil {
+				return top.Cluster{}, err
+			}
+			c := top.Cluster{At: v.now}
+			for _, n := range v.Nodes {
+				c.Nodes = append(c.Nodes, top.Node{
+					Name: n.Node, State: string(n.State), Price: n.Price, Supply: n.Supply, Usage: n.Usage, Demand: n.Demand,
+					Managed: n.Managed, Capped: n.Capped,
+				})
+			}
+			return c, nil
+		},
+		Node: func(ctx context.Context, node string, from time.Time) ([]top.Round, error) {
+			rec, err := follower.Read(ctx, node, from)
+			if err != nil {
+				return nil, err
+			}
+			return top.Rounds(rec)
+		},
+	}
 }
 
 // NodesView is what nodes prints.
@@ -96,15 +145,25 @@ func showNodes(ctx context.Context, a *cluster.Access, s Streams, sort string, s
 		return UsageError{Err: fmt.Errorf("--sort %q: want one of %s", sort, strings.Join(nodeSortKeys(), ", "))}
 	}
 	return show.Run(ctx, s, func(ctx context.Context) (output.View, error) {
-		var leases coordinationv1.LeaseList
-		if err := a.Client.List(ctx, &leases, client.InNamespace(a.System)); err != nil {
-			return nil, fmt.Errorf("list the Leases of the agents in namespace %s: %w", a.System, err)
+		view, err := readNodes(ctx, a)
+		if err != nil {
+			return nil, err
 		}
-		view := nodesView(leases.Items, a.Now())
-		view.system, view.now = a.System, a.Now()
 		slices.SortFunc(view.Nodes, func(a, b NodeRow) int { return cmp.Or(by(a, b), cmp.Compare(a.Node, b.Node)) })
 		return view, nil
 	})
+}
+
+// readNodes reads the Leases of the agents.
+func readNodes(ctx context.Context, a *cluster.Access) (NodesView, error) {
+	var leases coordinationv1.LeaseList
+	if err := a.Client.List(ctx, &leases, client.InNamespace(a.System)); err != nil {
+		return NodesView{}, fmt.Errorf("list the Leases of the agents in namespace %s: %w", a.System, err)
+	}
+	now := a.Now()
+	view := nodesView(leases.Items, now)
+	view.system, view.now = a.System, now
+	return view, nil
 }
 
 // nodesView is the market of each node with a Lease of an agent.

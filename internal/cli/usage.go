@@ -21,9 +21,8 @@ func usageCommand(s Streams, f *flags) *cobra.Command {
 	var sel selection
 	var show output.Show
 	cmd := &cobra.Command{
-		Use:     "usage [POD]",
-		Aliases: []string{"top"},
-		Short:   "Show usage, throttling and demand of pods",
+		Use:   "usage [POD]",
+		Short: "Show usage, throttling and demand of pods",
 		Long: "Show what the kernel's counters say about the managed pods: CPU usage, the share of periods in\n" +
 			"which they are throttled, the share of time in which they wait for a CPU, and their demand.\n" +
 			"The figures come from the agent of the pod's node, or from the last published decision.",
