@@ -55,7 +55,7 @@ const inWords = 5
 
 // whole says whether a name is replaced as a whole word only.
 func whole(name string) bool {
-	return len(name) < inWords && !strings.ContainsAny(name, "-.0123456789")
+	return len(name) < inWords && !strings.ContainsAny(name, "-.")
 }
 
 var (

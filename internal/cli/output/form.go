@@ -52,6 +52,12 @@ func (f *Form) Bind(cmd *cobra.Command, forms ...Form) {
 
 func (f Form) template() bool { return f == JSONPath || f == CustomColumns }
 
+// text says whether people read the form, so that a watch may draw one picture over the other.
+func (f Form) text() bool {
+	name, _, _ := strings.Cut(string(f), "=")
+	return f == "" || f == Wide || Form(name) == CustomColumns
+}
+
 type value struct {
 	*Form
 	names []string

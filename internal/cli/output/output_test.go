@@ -162,7 +162,7 @@ func (w *written) Write(p []byte) (int, error) {
 }
 
 // watching runs a watch whose reads give what answers says, until the stream has had so many writes.
-func watching(t *testing.T, writes int, screen func() format.Screen, answers func(read int) (View, error)) (out, errs *written, err error) {
+func watching(t *testing.T, writes int, screen func() format.Screen, answers func(read int) (View, error), flags ...string) (out, errs *written, err error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -173,7 +173,7 @@ func watching(t *testing.T, writes int, screen func() format.Screen, answers fun
 		}
 		return nil
 	}
-	show, err := parse(t, "-w", "--color=never")
+	show, err := parse(t, append(flags, "-w", "--color=never")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,6 +214,15 @@ func TestWatch(t *testing.T) {
 			}
 			if at := []time.Duration{0, 5 * time.Second, 15 * time.Second}; !cmp.Equal(out.at, at) {
 				t.Errorf("drawn at %v, want %v", out.at, at)
+			}
+		})
+	})
+	t.Run("terminal, JSON", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			screen := func() format.Screen { return format.Screen{Width: 12, Height: 4} }
+			out, _, err := watching(t, 2, screen, func(int) (View, error) { return two, nil }, "-o", "json")
+			if err != nil || len(out.texts) != 2 || out.texts[1] != out.texts[0] || !strings.HasPrefix(out.texts[0], "{\n") || !strings.HasSuffix(out.texts[0], "}\n") {
+				t.Errorf("%v, %q", err, out.texts)
 			}
 		})
 	})

@@ -148,12 +148,12 @@ func (w *watcher) once(ctx context.Context, read func(context.Context) (View, er
 // tell draws the last view, with the failure since then.
 func (w *watcher) tell(failure string) error {
 	at := time.Now().UTC().Format("15:04:05 UTC")
-	if w.streams.Screen == nil {
+	if w.streams.Screen == nil || !w.show.Form.text() {
 		if failure != "" {
 			fmt.Fprintf(w.streams.Err, "%s: %s\n", at, failure)
 			return nil
 		}
-		if w.show.Form == "" || w.show.Form == Wide {
+		if w.show.Form.text() {
 			if _, err := fmt.Fprintf(w.streams.Out, "%s\n", at); err != nil {
 				return err
 			}

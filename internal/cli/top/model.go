@@ -224,7 +224,7 @@ func (m Model) command(key string) Model {
 
 // open goes to the chosen node or pod.
 func (m Model) open() Model {
-	name := m.choice()
+	name := m.chosenOf(m.names())
 	switch {
 	case name == "":
 	case m.pane == ofCluster:
@@ -307,14 +307,13 @@ func (m Model) move(by int) Model {
 	if len(names) == 0 || m.pane == ofPod {
 		return m
 	}
-	i := slices.Index(names, m.choice())
+	i := slices.Index(names, m.chosenOf(names))
 	m.chosen[m.pane] = names[max(0, min(len(names)-1, i+by))]
 	return m
 }
 
-// choice is the chosen row: the first where the chosen one is not there.
-func (m *Model) choice() string {
-	names := m.names()
+// chosenOf is the chosen row: the first where the chosen one is not there.
+func (m *Model) chosenOf(names []string) string {
 	switch {
 	case slices.Contains(names, m.chosen[m.pane]):
 		return m.chosen[m.pane]
@@ -325,23 +324,40 @@ func (m *Model) choice() string {
 }
 
 // names are those of the rows in their order.
-func (m *Model) names() (names []string) {
+func (m *Model) names() []string {
 	switch m.pane {
 	case ofCluster:
-		for _, n := range m.nodes() {
-			names = append(names, n.Name)
-		}
+		return nodeNames(m.nodes())
 	case ofNode:
-		for _, p := range m.pods() {
-			names = append(names, p.name())
-		}
+		return podNames(m.pods())
+	}
+	return nil
+}
+
+func nodeNames(nodes []Node) (names []string) {
+	for i := range nodes {
+		names = append(names, nodes[i].Name)
+	}
+	return names
+}
+
+func podNames(pods []Pod) (names []string) {
+	for i := range pods {
+		names = append(names, pods[i].name())
 	}
 	return names
 }
 
 // orders are the ways to sort, which s goes through. Amounts are sorted from the largest down.
-var orders = []struct{ nodes, pods string }{
-	{"price", "throttled"}, {"usage", "usage"}, {"demand", "demand"}, {"name", "name"},
+// Equal ones are sorted by name.
+var orders = []struct {
+	nodes func(*Node) float64
+	pods  func(*Pod) float64
+}{
+	{func(n *Node) float64 { return float64(n.Price) }, func(p *Pod) float64 { return p.Throttled }},
+	{func(n *Node) float64 { return float64(n.Usage) }, func(p *Pod) float64 { return float64(p.Usage) }},
+	{func(n *Node) float64 { return float64(n.Demand) }, func(p *Pod) float64 { return float64(p.Demand) }},
+	{func(*Node) float64 { return 0 }, func(*Pod) float64 { return 0 }}, // by name
 }
 
 // nodes are the nodes of the picture that pass the filter, sorted.
@@ -355,12 +371,8 @@ func (m *Model) nodes() (nodes []Node) {
 			nodes = append(nodes, n)
 		}
 	}
-	order := orders[m.sort[ofCluster]].nodes
-	slices.SortFunc(nodes, func(a, b Node) int {
-		return cmp.Or(map[string]int{
-			"price": cmp.Compare(b.Price, a.Price), "usage": cmp.Compare(b.Usage, a.Usage), "demand": cmp.Compare(b.Demand, a.Demand),
-		}[order], cmp.Compare(a.Name, b.Name))
-	})
+	by := orders[m.sort[ofCluster]].nodes
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Or(cmp.Compare(by(&b), by(&a)), cmp.Compare(a.Name, b.Name)) })
 	return nodes
 }
 
@@ -375,11 +387,9 @@ func (m *Model) pods() (pods []Pod) {
 			pods = append(pods, p)
 		}
 	}
-	order := orders[m.sort[ofNode]].pods
+	by := orders[m.sort[ofNode]].pods
 	slices.SortFunc(pods, func(a, b Pod) int {
-		return cmp.Or(map[string]int{
-			"throttled": cmp.Compare(b.Throttled, a.Throttled), "usage": cmp.Compare(b.Usage, a.Usage), "demand": cmp.Compare(b.Demand, a.Demand),
-		}[order], cmp.Compare(a.name(), b.name()))
+		return cmp.Or(cmp.Compare(by(&b), by(&a)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return pods
 }

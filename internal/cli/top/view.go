@@ -3,6 +3,7 @@ package top
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -98,20 +99,20 @@ func (m *Model) title() string {
 	return text
 }
 
-// rows is a table with a mark at the chosen row, of which those around it are shown that there is room for.
-func (m *Model) rows(t *format.Table, names []string, above int) string {
-	chosen := 0
-	for i, name := range names {
-		mark := " "
-		if name == m.choice() {
-			mark, chosen = ">", i
-		}
-		t.Rows[i][0] = mark + t.Rows[i][0]
-	}
+// rows is a table with the rows around the chosen one that there is room for, and a mark at it. The first cell of a row
+// is its name.
+func (m *Model) rows(t *format.Table, names []string, above int, cells func(i int) []string) string {
+	chosen := max(0, slices.Index(names, m.chosenOf(names)))
 	t.Header[0] = " " + t.Header[0]
 	room := max(1, m.size.Height-above-3) // title, header and keys
-	from := max(0, min(chosen-room/2, len(t.Rows)-room))
-	t.Rows = t.Rows[from:min(len(t.Rows), from+room)]
+	from := max(0, min(chosen-room/2, len(names)-room))
+	for i := from; i < min(len(names), from+room); i++ {
+		mark := " "
+		if i == chosen {
+			mark = ">"
+		}
+		t.Add(append([]string{mark + names[i]}, cells(i)...)...)
+	}
 	return t.Text(format.Style{Width: m.size.Width})
 }
 
@@ -122,11 +123,11 @@ func (m *Model) clusterText() string {
 	}
 	t := &format.Table{Header: []string{"NODE", "STATE", "PRICE", "USAGE", "SUPPLY", "DEMAND", "MANAGED", "CAPPED", "USED"},
 		Drop: []string{"MANAGED", "CAPPED", "SUPPLY", "USED", "DEMAND"}}
-	for _, n := range nodes {
-		t.Add(n.Name, n.State, n.Price.String(), n.Usage.String(), n.Supply.String(), n.Demand.String(), fmt.Sprint(n.Managed),
-			fmt.Sprint(n.Capped), bar(n.Usage.Cores(), n.Supply.Cores(), 10))
-	}
-	return m.rows(t, m.names(), 0)
+	return m.rows(t, nodeNames(nodes), 0, func(i int) []string {
+		n := &nodes[i]
+		return []string{n.State, n.Price.String(), n.Usage.String(), n.Supply.String(), n.Demand.String(), fmt.Sprint(n.Managed),
+			fmt.Sprint(n.Capped), bar(n.Usage.Cores(), n.Supply.Cores(), 10)}
+	})
 }
 
 func (m *Model) nodeText() string {
@@ -144,11 +145,11 @@ func (m *Model) nodeText() string {
 	}
 	t := &format.Table{Header: []string{"POD", "LIMIT", "USAGE", "THROTTLED", "DEMAND", "DECIDED", "BOUND-BY", "DECLARED"},
 		Drop: []string{"DECLARED", "DECIDED", "DEMAND", "BOUND-BY"}}
-	for _, p := range pods {
-		t.Add(p.name(), p.Limit.String(), p.Usage.String(), fmt.Sprintf("%.0f%%", 100*p.Throttled), p.Demand.String(), p.Decided.String(),
-			p.Bound.String(), p.Declared.String())
-	}
-	return text + m.rows(t, m.names(), 2)
+	return text + m.rows(t, podNames(pods), 2, func(i int) []string {
+		p := &pods[i]
+		return []string{p.Limit.String(), p.Usage.String(), fmt.Sprintf("%.0f%%", 100*p.Throttled), p.Demand.String(), p.Decided.String(),
+			p.Bound.String(), p.Declared.String()}
+	})
 }
 
 func (m *Model) podText() string {
