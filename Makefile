@@ -30,11 +30,12 @@ BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 # GENERATED is a command that lists the generated files as they are now.
 GENERATED := find api/v1alpha1/zz_generated.deepcopy.go config/crd charts monitoring/dashboards docs/helm.md -type f
 # MODULES are the folders of the modules that have code to check.
-MODULES := . test/cluster test/chart
+MODULES := . test/cluster test/chart test/page
 
 .DEFAULT_GOAL := help
 .PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew rules faults soak mutants fidelity scale bench check check-format \
-	check-tidy check-vet check-lint check-generated check-imports test-packages node-packages vm-packages \
+	check-tidy check-vet check-lint check-generated check-imports test-packages node-packages vm-packages page-packages \
+	page page-test \
 	cluster-up cluster-down cluster-addons images load install uninstall manifests dist demo reaction platform is-root \
 	measure-programs kind-demo kind-down minikube-install clean
 
@@ -76,6 +77,16 @@ generate: go-found ## write the generated files (deepcopy, CRD, dashboards, Helm
 	@$(GO) run ./tools/dashboards
 	@$(GO) run ./tools/chart
 
+# The page of kubectl mbcas dashboard needs two packages of npm. Programs that are built without them serve a page that says so.
+PAGE := internal/page
+PAGE_FILES := lit-html/lit-html.js uplot/dist/uPlot.esm.js uplot/dist/uPlot.min.css
+
+page: ## fetch what the page of the dashboard needs into internal/page/dist (npm); then make build
+	@command -v npm >/dev/null || { echo "no npm; install Node.js with npm (Debian package npm)"; exit 1; }
+	@cd $(PAGE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
+	@cd $(PAGE)/node_modules && cp $(PAGE_FILES) ../dist/
+	@cd $(PAGE)/node_modules && cp lit-html/LICENSE ../dist/lit-html.LICENSE.txt && cp uplot/LICENSE ../dist/uPlot.LICENSE.txt
+
 ##@ Test
 
 # TESTALL runs suites; tools/testall lists them.
@@ -84,14 +95,17 @@ TESTALL := $(GO) run ./tools/testall
 test: $(CLUSTER) test-packages node-packages ## run every package, the API server tests and one end-to-end path; the last line counts the tests
 	@$(TESTALL)
 
-test-all: $(CLUSTER) test-packages node-packages vm-packages cluster-addons ## run every suite: also virtual nodes, two nodes, other versions, fuzzing at length (90 minutes)
+test-all: $(CLUSTER) test-packages node-packages vm-packages page-packages cluster-addons ## run every suite: also virtual nodes, two nodes, other versions, fuzzing at length (90 minutes)
 	@$(TESTALL) -tier all -fuzzruns $(LONGFUZZRUNS)
 
-ci: $(CLUSTER) test-packages node-packages vm-packages
+ci: $(CLUSTER) test-packages node-packages vm-packages page-packages
 	@$(TESTALL) -tier ci -fuzzruns $(FUZZRUNS)
 
 test-unit: $(CLUSTER) test-packages ## run the tests without a node: unit, property and API server tests, with -race
 	@$(TESTALL) -only unit
+
+page-test: page page-packages ## run the page in a browser: each view, by keyboard, with 5,000 nodes, and axe (npm, Chromium)
+	@$(TESTALL) -only page
 
 fuzz: go-found ## run each fuzz target FUZZRUNS times (30000; make fuzz FUZZRUNS=5000000)
 	@$(TESTALL) -only fuzz -fuzzruns $(FUZZRUNS)
@@ -173,6 +187,9 @@ check-imports: go-found
 
 test-packages:
 	@tools/packages.sh gcc=gcc /usr/include/stdlib.h=libc6-dev corelist=perl || true
+
+page-packages:
+	@tools/packages.sh chromium=chromium npm=npm || true
 
 ##@ The local cluster
 

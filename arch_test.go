@@ -33,6 +33,8 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/story", "cpu market internal/benefit internal/record internal/replay internal/round"},
 	{"internal/whatif", "cpu internal/demand internal/record internal/round"},
 	{"internal/advise", "cpu internal/demand internal/kernel internal/record internal/replay internal/sense"},
+	{"internal/page", `
+		cpu market internal/record internal/replay internal/round internal/story internal/whatif`},
 	{"internal/coordinator", "cpu market"},
 	{"api/v1alpha1/reasons", ""},
 	{"api/v1alpha1", "cpu market kubernetes"},
@@ -163,7 +165,7 @@ var (
 		"internal/testing/history", "internal/testing/schedule", "internal/testing/loads", "internal/testing/metricset",
 		"internal/lab/simtest",
 	}
-	modules = []string{"test/cluster", "test/chart"} // modules of their own
+	modules = []string{"test/cluster", "test/chart", "test/page"} // modules of their own
 )
 
 var kubernetes = []string{"k8s.io/", "sigs.k8s.io/"}

@@ -1,0 +1,23 @@
+// @ts-check
+// Figures as text, as the commands of the plugin write them.
+
+/** @param {number | null | undefined} m thousandths of a core */
+export const milli = (m) => (m === null || m === undefined ? "–" : `${m}m`);
+
+/** @param {number | null | undefined} p */
+export function price(p) {
+  if (p === null || p === undefined) return "–";
+  return p > 0 && p < 0.1 ? p.toPrecision(3) : p.toFixed(3);
+}
+
+/** @param {number | null | undefined} r a share of 1 */
+export const percent = (r) => (r === null || r === undefined ? "–" : `${Math.round(100 * r)}%`);
+
+/** @param {number} ms since 1970, as the time of day in UTC */
+export const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
+
+/** @param {number} ns */
+export const seconds = (ns) => `${(ns / 1e9).toFixed(1)}s`;
+
+/** States have a sign besides the colour. @type {Record<string, string>} */
+export const signs = { free: "○", scarce: "▲", full: "■", unknown: "?", silent: "×" };
