@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
 	"github.com/mbcas/mbcas/internal/page"
@@ -43,8 +43,8 @@ func chromium(t *testing.T) string {
 
 // tab is an open page.
 type tab struct {
-	context.Context
 	*testing.T
+	ctx  context.Context
 	base string // address without the fragment
 	// faults are what the browser's console says is wrong, such as a violation of the page's policy.
 	faults chan string
@@ -75,53 +75,68 @@ func open(t *testing.T, src page.Source, scheme string) *tab {
 	t.Cleanup(closeTab)
 	url := <-address
 	base, _, _ := strings.Cut(url, "#")
-	b := &tab{Context: tabbed, T: t, base: base, faults: make(chan string, 100)}
-	chromedp.ListenTarget(tabbed, b.listen)
-	media := emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}})
-	b.run(media, chromedp.Navigate(url))
+	b := &tab{T: t, ctx: tabbed, base: base, faults: make(chan string, 100)}
+	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		})
+		return err
+	}))
+	console := chromedp.Console(tabbed)
+	go func() {
+		for m, err := range console {
+			if err == nil {
+				b.heard(m)
+			}
+		}
+	}()
+	b.do(chromedp.Navigate(url))
 	return b
 }
 
-func (b *tab) listen(event any) {
-	var text string
-	switch e := event.(type) {
-	case *runtime.EventExceptionThrown:
-		text = e.ExceptionDetails.Error()
-	case *runtime.EventConsoleAPICalled:
-		if e.Type == runtime.APITypeError {
-			text = fmt.Sprint(e.Args)
-		}
+// heard keeps what the console says is wrong.
+func (b *tab) heard(m chromedp.ConsoleMessage) {
+	if m.Type != chromedp.ConsoleError && m.Type != chromedp.ConsoleException {
+		return
 	}
-	if text != "" {
-		select {
-		case b.faults <- text:
-		default:
-		}
+	select {
+	case b.faults <- m.Text:
+	default:
 	}
 }
 
-func (b *tab) run(actions ...chromedp.Action) {
+func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
-	if err := chromedp.Run(b, actions...); err != nil {
-		b.Fatalf("%v; the page says:\n%s", err, b.try("document.body.innerText"))
+	if err := chromedp.Do(b.ctx, actions...); err != nil {
+		b.Fatalf("%v; the page says:\n%s", err, b.says())
 	}
 }
 
-// try evaluates an expression, also after a failure.
-func (b *tab) try(expression string) string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context), 5*time.Second)
+// evaluate is the value of an expression in JavaScript.
+func evaluate[T any](b *tab, expression string, options ...chromedp.EvaluateOption) T {
+	b.Helper()
+	got, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, options...))
+	if err != nil {
+		b.Fatalf("%s: %v; the page says:\n%s", expression, err, b.says())
+	}
+	return got
+}
+
+// says is what the page shows, also after a failure.
+func (b *tab) says() string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), 5*time.Second)
 	defer cancel()
-	var got any
-	if err := chromedp.Run(ctx, chromedp.Evaluate(expression, &got)); err != nil {
+	got, err := chromedp.Run(ctx, chromedp.Evaluate[string]("document.body.innerText"))
+	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprint(got)
+	return got
 }
 
 // visit goes to a view of the page.
 func (b *tab) visit(view string) {
 	b.Helper()
-	b.run(chromedp.Evaluate(fmt.Sprintf("location.hash = %q", "#"+view), nil))
+	evaluate[chromedp.Void](b, fmt.Sprintf("void(location.hash = %q)", "#"+view))
 }
 
 // wait waits until a condition in JavaScript holds.
@@ -130,33 +145,30 @@ func (b *tab) wait(condition string) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		var ok bool
-		err := chromedp.Run(b, chromedp.Evaluate("Boolean("+condition+")", &ok))
+		ok, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("Boolean("+condition+")"))
 		if ok {
 			return
 		}
 		select {
-		case <-b.Done():
-			b.Fatalf("waited for %s: %v, %v; the page says:\n%s", condition, err, context.Cause(b), b.try("document.body.innerText"))
+		case <-b.ctx.Done():
+			b.Fatalf("waited for %s: %v; the page says:\n%s", condition, err, b.says())
 		case <-tick.C:
 		}
 	}
 }
 
 // text is what an element shows.
-func (b *tab) text(selector string) (text string) {
+func (b *tab) text(selector string) string {
 	b.Helper()
 	b.wait(fmt.Sprintf("document.querySelector(%q)", selector))
-	b.run(chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q).innerText", selector), &text))
-	return text
+	return evaluate[string](b, fmt.Sprintf("document.querySelector(%q).innerText", selector))
 }
 
 // table is what the cells of a table's body show.
-func (b *tab) table(selector string) (rows [][]string) {
+func (b *tab) table(selector string) [][]string {
 	b.Helper()
-	b.run(chromedp.Evaluate(fmt.Sprintf("[...document.querySelectorAll(%q)].map((r) => [...r.cells].map((c) => c.innerText.trim()))",
-		selector+" tbody tr"), &rows))
-	return rows
+	return evaluate[[][]string](b, fmt.Sprintf("[...document.querySelectorAll(%q)].map((r) => [...r.cells].map((c) => c.innerText.trim()))",
+		selector+" tbody tr"))
 }
 
 // calm fails if the browser's console has said that something is wrong.
@@ -185,10 +197,8 @@ func (b *tab) axe() (broken []violation) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	var text string
-	b.run(chromedp.Evaluate(string(source)+";0", nil),
-		chromedp.Evaluate("axe.run().then((r) => JSON.stringify(r.violations))", &text,
-			func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	evaluate[chromedp.Void](b, string(source)+";void(0)")
+	text := evaluate[string](b, "axe.run().then((r) => JSON.stringify(r.violations))", chromedp.EvalAwaitPromise)
 	if err := json.Unmarshal([]byte(text), &broken); err != nil {
 		b.Fatal(err)
 	}

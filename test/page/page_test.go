@@ -2,7 +2,6 @@ package page_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 
 	"github.com/mbcas/mbcas/internal/lab/load"
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
@@ -114,7 +112,7 @@ func TestNodeView(t *testing.T) {
 		}
 	}
 	// A click on the time of an event moves the scrubber there.
-	b.run(chromedp.Click("#events li:nth-child(2) button", chromedp.ByQuery))
+	b.do(chromedp.Click(chromedp.CSS("#events li:nth-child(2) button")))
 	check(told.Entries[1].At)
 	b.calm()
 }

@@ -45,12 +45,16 @@ func (r *repo) suites() []suite {
 		test/e2e/path test/e2e/virtual test/cluster/`)
 	nodes := strings.Fields(`internal/coordinator/ internal/round/ market/ internal/controller/coordinat
 		test/e2e/two_nodes test/cluster/`)
+	inBrowser := strings.Fields(`internal/page/ internal/replay/ internal/story/ internal/whatif/ internal/record/
+		internal/round/ test/page/`)
 	fuzz := fmt.Sprintf("fuzz, %d runs of each target", r.fuzzRuns)
 	return []suite{
 		{name: "check", title: "make check", run: r.check},
 		{name: "unit", title: "unit, property and API server tests, with the race detector", run: r.unit},
 		{name: "fuzz", title: fuzz, run: r.fuzz, covers: shipped, takes: 3 * time.Minute},
 		{name: "long", title: "properties at length", run: r.long, covers: shipped, takes: 4 * time.Minute},
+		{name: "page", title: "the page of the dashboard in a browser", run: r.pageTests,
+			covers: inBrowser, takes: 2 * time.Minute},
 		{name: "path", title: "end to end: the path on a real node", run: r.e2e("TestPath")},
 		{name: "virtual", title: "end to end: the path on cgroup v2, in a virtual node",
 			run:    r.e2e("TestVirtualNode"),
@@ -268,6 +272,17 @@ func (r *repo) clusterTests(ctx context.Context) error {
 	r.results.perTest = true
 	defer func() { r.results.perTest = false }()
 	return r.goTest(ctx, clusterModule, nil, "-count=1", "-timeout=40m", "./integration/...")
+}
+
+// pageTests look at the page in a browser. What it needs is fetched first; where that fails, it is a skip.
+func (r *repo) pageTests(ctx context.Context) error {
+	if err := r.run(exec.CommandContext(ctx, "make", "--no-print-directory", "page")); err != nil {
+		r.results.skip("page", "make page", err.Error())
+		return ctx.Err()
+	}
+	r.results.perTest = true
+	defer func() { r.results.perTest = false }()
+	return r.goTest(ctx, "test/page", nil, "-count=1", "-timeout=10m", "./...")
 }
 
 const fuzzTarget = `^func Fuzz\w+`

@@ -23,7 +23,7 @@ func TestInvalidUsage(t *testing.T) {
 		args  []string
 		print string
 	}{
-		"unknown suite":   {[]string{"-only", "typo"}, `no suite "typo"; there are check unit fuzz long path virtual`},
+		"unknown suite":   {[]string{"-only", "typo"}, `no suite "typo"; there are check unit fuzz long page path virtual`},
 		"unknown tier":    {[]string{"-tier", "some"}, `no tier "some"; there are test, all and ci`},
 		"suite as a word": {[]string{"fuzz"}, `unexpected argument "fuzz"; use -only for one suite`},
 		"unknown flag":    {[]string{"-suite", "fuzz"}, "flag provided but not defined: -suite"},
@@ -60,7 +60,7 @@ func TestTiers(t *testing.T) {
 		"test": {tier: "test", want: "unit path"},
 		"all": {
 			tier: "all",
-			want: "unit fuzz long path virtual platform monitoring faults nodes cluster skew rules dashboards",
+			want: "unit fuzz long page path virtual platform monitoring faults nodes cluster skew rules dashboards",
 		},
 		"one":                   {tier: "test", only: "fuzz", want: "fuzz"},
 		"ci without git":        {tier: "ci", want: unknown},
