@@ -61,6 +61,7 @@ func command(s Streams, version string, flags *flags) *cobra.Command {
 		usageCommand(s, flags),
 		nodesCommand(s, flags),
 		topCommand(s, flags),
+		dashboardCommand(s, flags),
 		explainCommand(s, flags),
 		reportCommand(s, flags),
 		storyCommand(s, flags),

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"sync"
@@ -70,8 +71,8 @@ func newServer(host string, src Source) *server {
 }
 
 // Serve listens on a port of this machine's loopback until the context ends. It calls ready with the address of the
-// page, whose fragment is the token.
-func Serve(ctx context.Context, src Source, ready func(url string)) error {
+// page, whose fragment is the token and the view to begin with; see View.
+func Serve(ctx context.Context, src Source, view string, ready func(url string)) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen on the loopback: %w", err)
@@ -83,11 +84,19 @@ func Serve(ctx context.Context, src Source, ready func(url string)) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
-	ready("http://" + s.host + "/#token=" + s.token)
+	ready("http://" + s.host + "/#token=" + s.token + view)
 	if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the page on %s: %w", s.host, err)
 	}
 	return nil
+}
+
+// View is the view of a node; of the cluster without one.
+func View(node string) string {
+	if node == "" {
+		return "/"
+	}
+	return "/node/" + url.PathEscape(node)
 }
 
 // ServeHTTP refuses what the page itself does not ask, and answers the rest.

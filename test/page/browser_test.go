@@ -57,7 +57,7 @@ func open(t *testing.T, src page.Source, scheme string) *tab {
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	t.Cleanup(cancel)
 	address, served := make(chan string, 1), make(chan error, 1)
-	go func() { served <- page.Serve(ctx, src, func(url string) { address <- url }) }()
+	go func() { served <- page.Serve(ctx, src, "/", func(url string) { address <- url }) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {

@@ -123,19 +123,9 @@ func Save(ctx context.Context, a *cluster.Access, s format.Streams, from *Source
 	end := a.Now().Add(follow)
 	all := &record.Recording{}
 	for {
-		after := uint64(0)
-		if n := len(all.Minutes); n > 0 {
-			after = all.Minutes[n-1].Seq - 1 // the last was not over
-		}
-		file, err := from.fetch(ctx, a, after)
-		if err != nil {
+		if _, err := from.extend(ctx, a, all); err != nil {
 			return err
 		}
-		rec, err := record.Open(bytes.NewReader(file))
-		if err != nil {
-			return fmt.Errorf("recording of node %s: %w", from.Node, err)
-		}
-		all.Add(rec)
 		left := end.Sub(a.Now())
 		if left <= 0 {
 			break

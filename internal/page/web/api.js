@@ -7,10 +7,10 @@ const tab = crypto.randomUUID();
 
 /** Takes the token out of the address, so that it is in no history, and keeps it for a reload. */
 export function takeToken() {
-  const found = /^#token=([0-9a-f]{32})$/.exec(location.hash);
+  const found = /^#token=([0-9a-f]{32})(\/.*)$/.exec(location.hash);
   if (found) {
     sessionStorage.setItem("token", found[1]);
-    history.replaceState(null, "", location.pathname + "#/");
+    history.replaceState(null, "", `${location.pathname}#${found[2]}`);
   }
   token = sessionStorage.getItem("token") ?? "";
 }
