@@ -55,7 +55,7 @@ export class Chart {
     return {
       width, height: 170, legend: { show: false }, cursor: { drag: { x: false, y: false }, points: { show: false } },
       tzDate: (/** @type {number} */ t) => uPlot.tzDate(new Date(t * 1000), "UTC"),
-      axes: [axis, { ...axis, size: 64 }],
+      axes: [{ ...axis, space: 80, values: (/** @type {any} */ _, /** @type {number[]} */ at) => at.map((t) => clock(t * 1000)) }, { ...axis, size: 64 }],
       scales: { y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [0, Math.max(1e-3, (high ?? 1) * 1.05)] } },
       series: [{}, ...this.spec.lines.map((l) => ({ label: l.name, stroke: colour(l.colour), width: 2, dash: l.dash, points: { show: false } }))],
       hooks: { draw: [(/** @type {any} */ u) => this.mark(u)] },
@@ -69,6 +69,8 @@ export class Chart {
     const x = u.valToPos(t / 1000, "x", true);
     u.ctx.save();
     u.ctx.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--text");
+    u.ctx.setLineDash([]);
+    u.ctx.lineWidth = devicePixelRatio;
     u.ctx.beginPath();
     u.ctx.moveTo(x, u.bbox.top);
     u.ctx.lineTo(x, u.bbox.top + u.bbox.height);

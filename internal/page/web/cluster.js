@@ -2,7 +2,7 @@
 // The cluster: tiles, cells by price, and the table of nodes.
 import { html, render } from "/dist/lit-html.js";
 import { ask, repeat } from "./api.js";
-import { clock, milli, price, signs } from "./format.js";
+import { clock, cores, milli, price, signs } from "./format.js";
 
 /**
  * @typedef {{node: string, state: string, price: number, supply: number, usage: number, demand: number,
@@ -54,8 +54,8 @@ function body(view, draw) {
     ${view.notes.map((/** @type {string} */ n) => html`<p class="note">${n}</p>`)}
     <ul class="tiles" id="tiles">
       ${states.map((s) => html`<li><b class=${s}>${signs[s]} ${count(s)}</b>${s}</li>`)}
-      <li><b>${milli(sum("usage"))}</b>usage of ${milli(sum("supply"))}</li>
-      <li><b>${milli(sum("demand"))}</b>demand</li>
+      <li><b>${cores(sum("usage"))}</b>cores of usage, of ${cores(sum("supply"))}</li>
+      <li><b>${cores(sum("demand"))}</b>cores of demand</li>
     </ul>
     <h2>Nodes by price</h2>
     <canvas class="cells" role="img" aria-label=${cellsLabel(nodes)}></canvas>

@@ -4,6 +4,9 @@
 /** @param {number | null | undefined} m thousandths of a core */
 export const milli = (m) => (m === null || m === undefined ? "–" : `${m}m`);
 
+/** Sums over nodes, in cores. @param {number} m thousandths of a core */
+export const cores = (m) => (m < 100_000 ? (m / 1000).toFixed(1) : Math.round(m / 1000).toString());
+
 /** @param {number | null | undefined} p */
 export function price(p) {
   if (p === null || p === undefined) return "–";
