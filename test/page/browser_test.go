@@ -64,8 +64,8 @@ func open(t *testing.T, src page.Source, scheme string) *tab {
 			t.Errorf("the server ended with %v", err)
 		}
 	})
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser), chromedp.WindowSize(1280, 900),
-		chromedp.WSURLReadTimeout(time.Minute))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser),
+		chromedp.WindowSize(1280, 900), chromedp.WSURLReadTimeout(time.Minute))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
 	}
@@ -136,7 +136,7 @@ func (b *tab) says() string {
 // visit goes to a view of the page.
 func (b *tab) visit(view string) {
 	b.Helper()
-	evaluate[chromedp.Void](b, fmt.Sprintf("void(location.hash = %q)", "#"+view))
+	b.js(fmt.Sprintf("location.hash = %q", "#"+view))
 }
 
 // wait waits until a condition in JavaScript holds.
@@ -157,6 +157,29 @@ func (b *tab) wait(condition string) {
 	}
 }
 
+// js runs a statement.
+func (b *tab) js(statement string) {
+	b.Helper()
+	evaluate[chromedp.Void](b, "(() => { "+statement+" })()")
+}
+
+// slide moves a slider.
+func (b *tab) slide(selector string, value int) {
+	b.Helper()
+	b.js(fmt.Sprintf("const s = document.querySelector(%q); s.value = %d;", selector, value) +
+		"s.dispatchEvent(new Event('input', {bubbles: true}))")
+}
+
+// pixels counts those of a canvas that are drawn.
+func (b *tab) pixels(selector string) int {
+	b.Helper()
+	return evaluate[int](b, fmt.Sprintf(`(() => {
+		const c = document.querySelector(%q);
+		const all = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+		return all.filter((v, i) => i %% 4 === 3 && v > 0).length;
+	})()`, selector))
+}
+
 // text is what an element shows.
 func (b *tab) text(selector string) string {
 	b.Helper()
@@ -167,7 +190,8 @@ func (b *tab) text(selector string) string {
 // table is what the cells of a table's body show.
 func (b *tab) table(selector string) [][]string {
 	b.Helper()
-	return evaluate[[][]string](b, fmt.Sprintf("[...document.querySelectorAll(%q)].map((r) => [...r.cells].map((c) => c.innerText.trim()))",
+	return evaluate[[][]string](b, fmt.Sprintf(
+		"[...document.querySelectorAll(%q)].map((r) => [...r.cells].map((c) => c.innerText.trim()))",
 		selector+" tbody tr"))
 }
 

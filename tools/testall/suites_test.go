@@ -23,7 +23,9 @@ func TestInvalidUsage(t *testing.T) {
 		args  []string
 		print string
 	}{
-		"unknown suite":   {[]string{"-only", "typo"}, `no suite "typo"; there are check unit fuzz long page path virtual`},
+		"unknown suite": {
+			[]string{"-only", "typo"}, `no suite "typo"; there are check unit fuzz long page path virtual`,
+		},
 		"unknown tier":    {[]string{"-tier", "some"}, `no tier "some"; there are test, all and ci`},
 		"suite as a word": {[]string{"fuzz"}, `unexpected argument "fuzz"; use -only for one suite`},
 		"unknown flag":    {[]string{"-suite", "fuzz"}, "flag provided but not defined: -suite"},
