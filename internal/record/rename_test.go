@@ -79,13 +79,29 @@ func TestRename(t *testing.T) {
 		t.Errorf("the events are others, of %d and %d bytes", len(was), len(is))
 	}
 	for _, s := range []string{"secret", "uid-of", "runs-", "app-of"} {
-		if strings.Contains(is, s) {
+		if strings.Contains(is, s) || strings.Contains(states(t, renamed), s) {
 			t.Errorf("%q is still there", s)
 		}
+	}
+	if !strings.Contains(states(t, rec), "uid-of-batch") {
+		t.Error("the states of the original have no names")
 	}
 	if again := everything(t, rec); !strings.Contains(again, "secret-node") || !strings.Contains(again, "uid-of-batch") {
 		t.Error("the original has changed")
 	}
+}
+
+// states are the states that minutes begin with, as text.
+func states(t *testing.T, rec *Recording) string {
+	t.Helper()
+	var b strings.Builder
+	for _, m := range rec.Minutes {
+		err := m.Read(func(k *Keyframe) error { fmt.Fprintf(&b, "%+v\n", k.State); return nil }, func(*Event) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
 }
 
 // everything is a recording as text, without its state.
