@@ -104,7 +104,8 @@ type badRequest string
 
 func (b badRequest) Error() string { return string(b) }
 
-// timeOf reads a time of a request; the zero time where there is none.
+// timeOf reads a time of a request: the end of that millisecond, because rounds are at microseconds. It is the zero time
+// where there is none.
 func timeOf(q url.Values, key string) (time.Time, error) {
 	text := q.Get(key)
 	if text == "" {
@@ -114,7 +115,7 @@ func timeOf(q url.Values, key string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, badRequest(fmt.Sprintf("%s=%q: want milliseconds since 1970", key, text))
 	}
-	return time.UnixMilli(ms), nil
+	return time.UnixMilli(ms).Add(time.Millisecond - 1), nil
 }
 
 func known[T any](v T, ok bool) *T {
@@ -124,17 +125,8 @@ func known[T any](v T, ok bool) *T {
 	return &v
 }
 
-// afterOf is the time after which a series is wanted: past that millisecond.
-func afterOf(q url.Values) (time.Time, error) {
-	t, err := timeOf(q, "after")
-	if !t.IsZero() {
-		t = t.Add(time.Millisecond - 1)
-	}
-	return t, err
-}
-
 func nodeFigures(h *history, q url.Values) (any, error) {
-	after, err := afterOf(q)
+	after, err := timeOf(q, "after")
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +193,7 @@ func bookRowOf(r row) bookRow {
 }
 
 func podFigures(h *history, q url.Values) (any, error) {
-	after, err := afterOf(q)
+	after, err := timeOf(q, "after")
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +258,6 @@ func explainFigures(h *history, q url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	at = at.Add(time.Millisecond - 1) // the round of that millisecond
 	answer, err := story.At(h.until(at), podOf(q.Get("pod")), at)
 	if err != nil { // its last round may be earlier
 		answer, err = story.At(h.rec, podOf(q.Get("pod")), at)

@@ -25,7 +25,8 @@ import (
 
 const host = "127.0.0.1:40123"
 
-var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+// noon is not at a whole millisecond, as the times of rounds are not.
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 400_000, time.UTC)
 
 // recorded is a recording of two pods that saturate a node, for so many seconds from noon on.
 func recorded(t *testing.T, node, pod string, seconds int) *record.Recording {
