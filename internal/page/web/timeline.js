@@ -35,13 +35,14 @@ export class Timeline {
         const after = at.length ? { after: at[at.length - 1] } : {};
         const got = await ask(this.what, { ...this.query, ...after }, this.signal);
         this.add(got);
+        await this.changed(); // before the sentences, which take the server longer
         if (turns++ % 5 === 0) {
           const told = await ask("events", this.query, this.signal);
           [this.entries, this.notes] = [told.entries, told.notes];
           live = (await ask("cluster", {}, this.signal)).live;
+          await this.changed();
         }
         this.fault("");
-        await this.changed();
       } catch (err) { if (!this.signal.aborted) this.fault(String(/** @type {Error} */ (err).message)); }
     });
   }
