@@ -31,7 +31,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/replay", "internal/kernel internal/record internal/round"},
 	{"internal/benefit", "cpu market internal/kernel internal/sense internal/record internal/replay internal/round"},
 	{"internal/story", "cpu market internal/benefit internal/record internal/replay internal/round"},
-	{"internal/whatif", "cpu internal/demand internal/record internal/round"},
+	{"internal/whatif", "cpu internal/demand internal/record internal/replay internal/round"},
 	{"internal/advise", "cpu internal/demand internal/kernel internal/record internal/replay internal/sense"},
 	{"internal/page", `
 		cpu market internal/record internal/replay internal/round internal/story internal/whatif`},

@@ -94,6 +94,7 @@ type Counter struct {
 type counted struct {
 	Pod
 	limit        cpu.Milli     // in the spec
+	decided      cpu.Milli     // last counted, until the API server shows it
 	throttledFor time.Duration // most of the time
 }
 
@@ -136,7 +137,10 @@ func (c *Counter) Add(f *replay.Frame) {
 		c.totals.Scarce += elapsed
 	}
 	idle := max(0, n.Supply-n.Usage)
-	hasIdle := idle.Cores() >= IdleFrom*n.Supply.Cores()
+	if !n.UsageKnown { // what is not known is not idle
+		idle = 0
+	}
+	hasIdle := idle > 0 && idle.Cores() >= IdleFrom*n.Supply.Cores()
 	used := make([]use, len(f.Pods))
 	for i := range f.Pods {
 		if !f.Pods[i].Unmanaged {
@@ -265,7 +269,10 @@ func (c *Counter) published(in *replay.Pod, d *round.Decision) {
 	if was == 0 {
 		was = LimitOf(in.PodInput)
 	}
-	switch {
+	if d.Limit == p.decided { // it was counted, and could not be published yet
+		return
+	}
+	switch p.decided = d.Limit; {
 	case d.Limit > was:
 		p.Raises++
 	case d.Limit < was:

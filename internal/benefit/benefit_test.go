@@ -55,7 +55,7 @@ func frame(second int, node round.NodeDecision, pods []replay.Pod, decisions ...
 // TestFigures: a pod with a declared limit of 0.5 cores uses 0.8, once while CPU is idle and twice while it is scarce; a round
 // that follows too late counts nothing, and a look counts what it publishes.
 func TestFigures(t *testing.T) {
-	idle, busy := round.NodeDecision{Supply: 3400, Usage: 3230}, round.NodeDecision{Supply: 3400, Usage: 3300, Price: 1}
+	idle, busy := round.NodeDecision{Supply: 3400, Usage: 3230, UsageKnown: true}, round.NodeDecision{Supply: 3400, Usage: 3300, UsageKnown: true, Price: 1}
 	c := NewCounter(everything)
 	look := frame(2, busy, []replay.Pod{podOf("web", 800, 0)}, round.Decision{Limit: 900, Publish: true})
 	look.Event = &record.Event{Look: &record.Look{}}
@@ -63,7 +63,7 @@ func TestFigures(t *testing.T) {
 		frame(0, idle, []replay.Pod{podOf("web", 800, 0)}),
 		frame(1, idle, []replay.Pod{podOf("web", 800, 0)}, round.Decision{Demand: 850, Limit: 900}),
 		frame(2, busy, []replay.Pod{podOf("web", 900, 900)}, round.Decision{Demand: 1100, Limit: 700, Bound: market.ByPrice, Publish: true}),
-		look,
+		look, look, // the second time it is not published yet
 		frame(3, busy, []replay.Pod{podOf("web", 900, 700)}, round.Decision{Demand: 1100, Limit: 400, Bound: market.ByFloor}),
 		frame(60, busy, []replay.Pod{podOf("web", 900, 0)}, round.Decision{Demand: 2000, Limit: 900}),
 	} {
@@ -97,7 +97,7 @@ func TestFigures(t *testing.T) {
 // TestRecoverableFitsIdleCPU: pods that together could use more than what is idle share it.
 func TestRecoverableFitsIdleCPU(t *testing.T) {
 	c := NewCounter(everything)
-	node := round.NodeDecision{Supply: 3000, Usage: 2600} // 0.4 cores are idle
+	node := round.NodeDecision{Supply: 3000, Usage: 2600, UsageKnown: true} // 0.4 cores are idle
 	pods := []replay.Pod{podOf("a", 2000, 0), podOf("b", 2000, 0)}
 	for second := range 3 {
 		c.Add(frame(second, node, pods, round.Decision{Pod: 0, Demand: 1700, Limit: 4000}, round.Decision{Pod: 1, Demand: 1400, Limit: 4000}))
@@ -105,6 +105,17 @@ func TestRecoverableFitsIdleCPU(t *testing.T) {
 	a, b := c.pods["a"].Recoverable, c.pods["b"].Recoverable
 	if a.Round(time.Millisecond) != 400*time.Millisecond || b.Round(time.Millisecond) != 400*time.Millisecond {
 		t.Errorf("%v and %v are recoverable, want 400 ms each: 0.4 cores are idle for two seconds", a, b)
+	}
+}
+
+// TestUnknownUsage: where the usage of the node is not readable, no CPU counts as idle.
+func TestUnknownUsage(t *testing.T) {
+	c := NewCounter(everything)
+	for second := range 3 {
+		c.Add(frame(second, round.NodeDecision{Supply: 3000}, []replay.Pod{podOf("web", 2000, 0)}, round.Decision{Demand: 1700, Limit: 4000}))
+	}
+	if f := c.Totals().Sum; f.ThrottledIdle != 0 || f.Recoverable != 0 || f.ThrottledScarce != 800*time.Millisecond {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -5,7 +5,7 @@
 // cannot be forgotten. A field with the tag `delta:"-"` is left out and read as its zero value.
 //
 // Promises:
-//   - What is read is what was written, monotonic clock readings included: TestRoundTrip, FuzzRoundTrip.
+//   - What is read is what was written, monotonic clock readings included: TestRoundTrip.
 //   - Bytes that no codec wrote give an error, neither a panic nor more memory than the limit: FuzzRead.
 //   - Types with the same Schema read each other's values: TestSchemaNamesFields.
 package delta
@@ -135,6 +135,8 @@ func (k *kind) describe(b *strings.Builder) {
 	switch {
 	case k.isTime:
 		b.WriteString("time")
+	case k.isSpan:
+		b.WriteString("duration")
 	case k.kind == reflect.Struct:
 		b.WriteByte('{')
 		for i, f := range k.fields {

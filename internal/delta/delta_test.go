@@ -14,6 +14,7 @@ type word string
 
 type inner struct {
 	at    time.Time
+	span  time.Duration
 	count uint32
 	list  []int16
 	of    map[word]float64
@@ -56,7 +57,8 @@ func drawTime(t *rapid.T) time.Time {
 }
 
 var inners = rapid.Custom(func(t *rapid.T) inner {
-	i := inner{at: drawTime(t), count: rapid.Uint32().Draw(t, "count"), list: rapid.SliceOfN(rapid.Int16(), 0, 3).Draw(t, "list")}
+	span := rapid.OneOf(rapid.Int64(), rapid.Map(rapid.Int64Range(-1e12, 1e12), func(us int64) int64 { return 1000 * us }))
+	i := inner{at: drawTime(t), span: time.Duration(span.Draw(t, "span")), count: rapid.Uint32().Draw(t, "count"), list: rapid.SliceOfN(rapid.Int16(), 0, 3).Draw(t, "list")}
 	if rapid.Bool().Draw(t, "has map") {
 		i.of = rapid.MapOfN(rapid.Custom(func(t *rapid.T) word { return word(rapid.String().Draw(t, "word")) }), rapid.Float64(), 0, 3).Draw(t, "of")
 	}
@@ -169,7 +171,7 @@ func TestSmall(t *testing.T) {
 
 // TestSchemaNamesFields: the schema names fields and kinds, and not what is left out.
 func TestSchemaNamesFields(t *testing.T) {
-	if got, want := Must[inner]().Schema(), "{at:time count:uint32 list:[]int16 of:map float64}"; got != want {
+	if got, want := Must[inner]().Schema(), "{at:time span:duration count:uint32 list:[]int16 of:map float64}"; got != want {
 		t.Errorf("schema %s, want %s", got, want)
 	}
 	if s := Must[outer]().Schema(); strings.Contains(s, "scratch") {

@@ -34,6 +34,8 @@ type About struct {
 	// Version is that of the agent, and Arch the architecture that it runs on.
 	Version string `json:"version"`
 	Arch    string `json:"arch"`
+	// Run tells one start of an agent from another: each counts its minutes from 1.
+	Run string `json:"run,omitempty"`
 	// Schema is that of the values in the minutes.
 	Schema string `json:"schema"`
 	Pins   []Pin  `json:"pins,omitempty"`

@@ -154,6 +154,35 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestGaps: a day without rounds is told once for each reason in a row, and takes next to nothing.
+func TestGaps(t *testing.T) {
+	n := newNode(DefaultLimits, 2)
+	n.round(0)
+	before := n.to.Held().Bytes
+	for second := range 86_400 {
+		why := "waiting for the API server"
+		if second >= 80_000 {
+			why = "the node reports no allocatable CPU yet"
+		}
+		n.to.Gap(t0.Add(time.Duration(second)*time.Second), why)
+	}
+	if grown := n.to.Held().Bytes - before; grown > 200 {
+		t.Errorf("a day without rounds takes %d bytes", grown)
+	}
+	n.round(24 * time.Hour)
+	n.to.Gap(t0.Add(25*time.Hour), "the node reports no allocatable CPU yet")
+	gaps := 0
+	_, events := opened(t, n.file(t, 0))
+	for _, e := range events {
+		if e.Gap != nil {
+			gaps++
+		}
+	}
+	if gaps != 3 {
+		t.Errorf("%d gaps are told, want 3: two reasons, and one again after a round", gaps)
+	}
+}
+
 // TestPins: the minutes around an incident are kept when others are dropped for their age, those of the last incidents
 // alone, and within a part of the bytes.
 func TestPins(t *testing.T) {

@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"compress/flate"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"slices"
@@ -47,6 +48,8 @@ type Recorder struct {
 	bytes   int
 	next    uint64
 	open    *writing
+	run     string // tells one recorder from another
+	gap     string // the reason of the last event, if that was a gap
 }
 
 // Minute is a part of a recording that can be replayed alone.
@@ -78,7 +81,7 @@ type writing struct {
 }
 
 // NewRecorder makes an empty recorder.
-func NewRecorder(l Limits) *Recorder { return &Recorder{limits: l} }
+func NewRecorder(l Limits) *Recorder { return &Recorder{limits: l, run: rand.Text()} }
 
 // Begin is called before each round, and begins a new minute when the last has lasted long enough. It keeps no
 // part of the state.
@@ -118,18 +121,34 @@ func (r *Recorder) Join(j Join, of []Name, out *round.Output) {
 	})
 }
 
-// Gap records that no round was run.
+// Gap records that no round was run, once for each reason in a row.
 func (r *Recorder) Gap(at time.Time, why string) {
-	r.add(kindGap, at, nil, 0, func(o *writing) { gaps.Write(&o.w, new(Gap), &Gap{at, why}) })
+	r.mu.Lock()
+	known := r.gap == why
+	r.mu.Unlock()
+	if !known {
+		r.add(kindGap, at, nil, 0, func(o *writing) { gaps.Write(&o.w, new(Gap), &Gap{at, why}) })
+		r.mu.Lock()
+		r.gap = why
+		r.mu.Unlock()
+	}
 }
 
 func (r *Recorder) add(kind uint64, at time.Time, of []Name, digest uint64, write func(*writing)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.open
-	if o == nil { // nothing to replay it from
+	r.gap = ""
+	if o == nil || len(o.w.Bytes) > 2*maxRaw { // nothing to replay it from, or no round has begun another minute
 		return
 	}
+	whole := o.w
+	written := false
+	defer func() {
+		if !written { // a codec has panicked: what was written before can still be read
+			o.w = whole
+		}
+	}()
 	o.w.Uint(kind)
 	write(o)
 	if kind == kindRound || kind == kindJoin {
@@ -137,7 +156,7 @@ func (r *Recorder) add(kind uint64, at time.Time, of []Name, digest uint64, writ
 		o.names = of
 	}
 	o.w.Uint(digest)
-	o.To = at
+	o.To, written = at, true
 }
 
 // Break ends the minute, because the state is another than what the recorded events give: after a panic.
@@ -251,7 +270,7 @@ func (r *Recorder) WriteTo(w io.Writer, about About, after uint64) error {
 	if r.open != nil && r.open.Seq > after {
 		last, open = r.open.Minute, slices.Clone(r.open.w.Bytes)
 	}
-	about.Pins = slices.Clone(r.pins)
+	about.Pins, about.Run = slices.Clone(r.pins), r.run
 	r.mu.Unlock()
 	if open != nil {
 		last.packed = pack(open)
@@ -273,5 +292,5 @@ func pack(raw []byte) []byte {
 	if err != nil { // a buffer takes everything, and the level is one of flate's
 		panic(fmt.Sprintf("compress: %v", err))
 	}
-	return b.Bytes()
+	return bytes.Clone(b.Bytes()) // the buffer may be twice as large
 }

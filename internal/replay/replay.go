@@ -72,12 +72,23 @@ func Play(rec *record.Recording, visit func(*Frame) error) (Summary, error) {
 		}
 		s.Minutes++
 		p := player{summary: &s, minute: m.Seq, visit: visit}
-		if err := m.Read(p.begin, p.event); err != nil {
+		if err := Read(m, p.begin, p.event); err != nil {
 			return s, err
 		}
 		s.To = m.To
 	}
 	return s, nil
+}
+
+// Read reads a minute as Minute.Read does. Where a round panics on what is in it, that is an error: a file may hold what no
+// agent has written.
+func Read(m *record.Minute, begin func(*record.Keyframe) error, event func(*record.Event) error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("minute %d, from %s, cannot be replayed, and the file may be damaged: %v", m.Seq, m.From.UTC().Format(time.RFC3339), r)
+		}
+	}()
+	return m.Read(begin, event)
 }
 
 // missingFrom is the least time between two minutes in which something is missing.

@@ -130,6 +130,39 @@ func TestDivergence(t *testing.T) {
 	}
 }
 
+// TestOddFile: a minute that no agent has written is an error, and not the end of the program.
+func TestOddFile(t *testing.T) {
+	odd := func(record func(*record.Recorder)) error {
+		rec := record0()
+		record(rec)
+		_, err := replay.Play(written(t, rec), func(*replay.Frame) error { return nil })
+		return err
+	}
+	pods := []round.PodInput{{}}
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for want, err := range map[string]error{
+		"the counters are not those of the pods": odd(func(r *record.Recorder) { r.Round(round.Input{Now: at, Pods: pods}, nil, &round.Output{}) }),
+		"it comes before the first round":        odd(func(r *record.Recorder) { r.Look(record.Look{At: at}, &round.Output{}) }),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	rec := record0()
+	rec.Round(round.Input{Now: at}, nil, &round.Output{})
+	err := replay.Read(written(t, rec).Minutes[0], func(*record.Keyframe) error { return nil }, func(*record.Event) error { panic("of a round") })
+	if err == nil || !strings.Contains(err.Error(), "minute 1, from 2026-11-21T12:00:00Z, cannot be replayed") {
+		t.Errorf("a panic becomes %v", err)
+	}
+}
+
+// record0 is a recorder whose first minute has begun.
+func record0() *record.Recorder {
+	rec := record.NewRecorder(everything)
+	rec.Begin(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), round.DefaultConfig(), &round.State{})
+	return rec
+}
+
 // TestMissing: the time that a recording no longer holds is told.
 func TestMissing(t *testing.T) {
 	rec := record.NewRecorder(everything)

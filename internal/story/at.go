@@ -3,6 +3,8 @@ package story
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +34,7 @@ var ErrNotRecorded = errors.New("not recorded")
 // At explains a pod's limit at a time: by the last round before it, and the looks after that round.
 func At(rec *record.Recording, about About, at time.Time) (Answer, error) {
 	var a Answer
+	namespaces := map[string]bool{}
 	done := errors.New("later")
 	_, err := replay.Play(rec, func(f *replay.Frame) error {
 		if f.At().After(at) {
@@ -39,6 +42,7 @@ func At(rec *record.Recording, about About, at time.Time) (Answer, error) {
 		}
 		for i := range f.Pods {
 			if p := &f.Pods[i]; about(p.Name) && f.Round != nil {
+				namespaces[p.Namespace] = true
 				a = ofRound(rec.About.Node, f, i)
 			}
 		}
@@ -55,6 +59,9 @@ func At(rec *record.Recording, about About, at time.Time) (Answer, error) {
 	switch {
 	case err != nil && !errors.Is(err, done):
 		return a, err
+	case len(namespaces) > 1:
+		return Answer{}, fmt.Errorf("pods of this name are in namespaces %s; name one with -n",
+			strings.Join(slices.Sorted(maps.Keys(namespaces)), ", "))
 	case len(rec.Minutes) == 0 || at.Before(rec.Minutes[0].From) || a.Pod == "" && at.After(last(rec)):
 		return a, fmt.Errorf("%s is %w: the recording of node %s is from %s to %s", at.UTC().Format("2006-01-02 15:04:05"),
 			ErrNotRecorded, rec.About.Node, first(rec).Format("2006-01-02 15:04:05"), last(rec).Format("15:04:05 UTC"))
@@ -96,10 +103,10 @@ func ofRound(node string, f *replay.Frame, index int) Answer {
 	n := f.Output.Node
 	switch {
 	case p.Unmanaged:
-		a.Sentences = []string{"MBCAS did not manage it: its usage counted, and its limits stayed as they were."}
+		a.Sentences = []string{"MBCAS did not manage it at that time: its usage counted, and its limits stayed as they were."}
 		return a
 	case d == nil:
-		a.Sentences = []string{fmt.Sprintf("Its limit was %v, and nothing was decided about it: its counters were too new or not readable.", benefit.LimitOf(p.PodInput))}
+		a.Sentences = []string{fmt.Sprintf("Its limit was %v, and nothing was decided about it: its counters were too new or not readable, or the kernel had no quota for its limit.", benefit.LimitOf(p.PodInput))}
 		return a
 	}
 	a.Sentences = append(a.Sentences,

@@ -165,9 +165,12 @@ func (t *teller) comeAndGo(at time.Time, pods []replay.Pod) {
 		if p == nil {
 			p = &pod{name: in.Name, limit: publishedOf(in)}
 			t.pods[in.UID] = p
-			if t.begun && !in.Unmanaged {
-				t.say(at, &p.name, fmt.Sprintf("It takes part, with a limit of %v.", benefit.LimitOf(in.PodInput)))
-			}
+		}
+		switch {
+		case in.Unmanaged && p.managed:
+			t.say(at, &p.name, "It takes part no more: it is being deleted, or is not managed.")
+		case !in.Unmanaged && !p.managed && t.begun:
+			t.comes(at, in)
 		}
 		p.seen, p.managed = true, !in.Unmanaged
 	}
@@ -182,6 +185,10 @@ func (t *teller) comeAndGo(at time.Time, pods []replay.Pod) {
 	}
 }
 
+func (t *teller) comes(at time.Time, in *replay.Pod) {
+	t.say(at, &in.Name, fmt.Sprintf("It takes part, with a limit of %v.", benefit.LimitOf(in.PodInput)))
+}
+
 // decision tells of a limit that is to be published, unless that is what was published before.
 func (t *teller) decision(at time.Time, f *replay.Frame, d *round.Decision) {
 	in := &f.Pods[d.Pod]
@@ -189,6 +196,7 @@ func (t *teller) decision(at time.Time, f *replay.Frame, d *round.Decision) {
 	if p == nil { // it has joined since the round
 		p = &pod{name: in.Name, managed: true, limit: publishedOf(in)}
 		t.pods[in.UID] = p
+		t.comes(at, in)
 	}
 	was := p.limit
 	if was == 0 {

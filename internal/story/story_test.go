@@ -75,6 +75,8 @@ func hour() []*replay.Frame {
 	full.FloorsExceedSupply = true
 	lowered := round.Decision{Pod: 1, Limit: 1000, Demand: 2100, Usage: 1900, ThrottleRatio: 0.97, Budget: 500, Price: 0.5, Bound: market.ByPrice, Publish: true}
 	later := podOf("batch", 1000, 1000)
+	ending := podOf("batch", 1000, 1000)
+	ending.Unmanaged = true // as a pod that is being deleted
 	unmanaged := podOf("kube-proxy", 0, 0)
 	unmanaged.Unmanaged = true
 	gap := &replay.Frame{Event: &record.Event{Gap: &record.Gap{At: noon.Add(9 * time.Second), Why: "waiting for the API server"}}, Config: &config}
@@ -86,6 +88,7 @@ func hour() []*replay.Frame {
 		lookFrame(3.4, []replay.Pod{web, later}, round.Decision{Pod: 0, Limit: 900, Price: 0.8, Publish: true}),
 		frame(4, free, []replay.Pod{web, later, podOf("new", 300, 0), unmanaged},
 			round.Decision{Pod: 1, Limit: 1500, Usage: 1000, Demand: 1100, Publish: true}, round.Decision{Pod: 2, Limit: 600, Usage: 100, Demand: 290, Bound: market.ByCeiling, Publish: true}),
+		frame(4.5, free, []replay.Pod{web, ending, podOf("new", 300, 0)}),
 		frame(5, full, []replay.Pod{web, podOf("new", 300, 0)}, round.Decision{Pod: 1, Limit: 100, Demand: 80, Budget: 100, Price: 3, Bound: market.ByFloor, Publish: true}),
 		frame(6, free, []replay.Pod{web, podOf("new", 300, 0)}),
 		gap, gap,
@@ -104,8 +107,8 @@ func TestStory(t *testing.T) {
 04.0 shop/new: It takes part, with a limit of 300m.
 04.0 shop/batch: Its limit is to be raised from 1000m to 1500m: it used 1000m, and demands 1100m; CPU has no price.
 04.0 shop/new: Its limit is to be raised from 300m to 600m: it used 100m, and demands 290m; this is its ceiling.
+04.5 shop/batch: It takes part no more: it is being deleted, or is not managed.
 05.0 : The floors of the pods add up to more than the supply, so nothing can be divided.
-05.0 shop/batch: It has gone.
 05.0 shop/new: Its limit is to be lowered from 600m to 100m: it used 0m, and demands 80m; its budget of 100 buys less than its floor at a price of 3.000.
 06.0 : The floors of the pods fit the supply again.
 09.0 : No round is run: waiting for the API server.

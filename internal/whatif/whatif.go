@@ -24,6 +24,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/record"
+	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/round"
 )
 
@@ -179,7 +180,7 @@ func (p *pass) play(rec *record.Recording) error {
 	for _, m := range rec.Minutes {
 		goesOn := seq > 0 && m.Seq == seq+1
 		seq = m.Seq
-		err := m.Read(func(k *record.Keyframe) error {
+		err := replay.Read(m, func(k *record.Keyframe) error {
 			p.cfg = k.Config
 			if p.change.config(&p.cfg); !goesOn {
 				p.state, p.published, p.last = k.State, map[string]round.Published{}, time.Time{}
@@ -233,7 +234,9 @@ func (p *pass) changePod(name record.Name, pod *round.PodInput) {
 		p.matched[text] = true
 		pod.Unmanaged = pod.Unmanaged || c.OptOut
 		if c.MaxCPU > 0 {
-			pod.Ceiling = c.MaxCPU
+			if pod.Ceiling == 0 || c.MaxCPU < pod.Ceiling {
+				pod.Ceiling = c.MaxCPU
+			}
 		}
 		if c.Priority != nil {
 			pod.PriorityPercent = int32(math.Round(100 * demand.PriorityMultiplier(*c.Priority)))
@@ -258,15 +261,16 @@ func withRequest(containers []demand.Container, request cpu.Milli) []demand.Cont
 	sum, out := requestOf(containers), slices.Clone(containers)
 	for i := range out {
 		c := &out[i]
+		before := *c
+		if c.Request = request / cpu.Milli(len(out)); sum > 0 {
+			c.Request = cpu.Milli(math.Round(float64(before.Request) * float64(request) / float64(sum)))
+		}
 		if !c.Limited() {
 			continue
 		}
-		floor := c.Floor
-		if floor <= c.Within(0, c.Ceiling).Floor { // that of the request
+		floor := before.Floor
+		if floor <= before.Within(0, before.Ceiling).Floor { // that of the request
 			floor = 0
-		}
-		if c.Request = request / cpu.Milli(len(out)); sum > 0 {
-			c.Request = cpu.Milli(math.Round(float64(containers[i].Request) * float64(request) / float64(sum)))
 		}
 		*c = c.Within(floor, c.Ceiling)
 	}
