@@ -234,8 +234,8 @@ func compare(a, b Key) int {
 		cmp.Compare(a.Container, b.Container))
 }
 
-// advised are the percentiles with headroom. A container without a limit gets none; where request and limit are equal
-// both become the limit, so that the class of service of the pod stays.
+// advised are the percentiles with headroom. The QoS class of the pod stays: a container without a limit gets none; where
+// request and limit are equal both become the limit, and where they differ the limit stays above the request.
 func (c *container) advised(cfg Config) *Amounts {
 	with := func(p float64) cpu.Milli {
 		m := cpu.FromCores(percentile(c.demands, p).Cores() * (1 + cfg.Headroom))
@@ -246,8 +246,11 @@ func (c *container) advised(cfg Config) *Amounts {
 		return &a
 	}
 	a.Limit = max(a.Request, with(cfg.LimitPercentile))
-	if c.declared.Request == c.declared.Limit {
+	switch {
+	case c.declared.Request == c.declared.Limit:
 		a.Request = a.Limit
+	case a.Limit == a.Request: // equal ones could make the pod Guaranteed
+		a.Limit += cpu.Quantum
 	}
 	return &a
 }

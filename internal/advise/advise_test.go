@@ -146,7 +146,7 @@ func TestHindered(t *testing.T) {
 		t.Errorf("%+v, %+v", a, a.Advised)
 	}
 	free := advised(t, exact(50, 99), recorded(t, 200, 300, steady(60, second{300, 0})))
-	if free.Hindered != 0 || *free.Advised != (Amounts{300, 300}) {
+	if free.Hindered != 0 || *free.Advised != (Amounts{300, 300 + cpu.Quantum}) {
 		t.Errorf("not throttled: %+v, %+v", free, free.Advised)
 	}
 }
@@ -163,13 +163,13 @@ func TestKeepsClass(t *testing.T) {
 		"burstable":           {200, 600, exact(90, 99), Amounts{100, 400}},
 		"equal":               {600, 600, exact(90, 99), Amounts{400, 400}},
 		"no limit":            {200, 0, exact(90, 99), Amounts{100, 0}},
-		"percentiles crossed": {200, 600, exact(99, 50), Amounts{400, 400}},
+		"percentiles crossed": {200, 600, exact(99, 50), Amounts{400, 400 + cpu.Quantum}},
 	} {
 		if a := advised(t, tc.cfg, recorded(t, tc.request, tc.limit, load)); *a.Advised != tc.want {
 			t.Errorf("%s: %+v, want %+v", name, *a.Advised, tc.want)
 		}
 	}
-	if a := advised(t, exact(90, 99), recorded(t, 200, 600, steady(20, second{}))); *a.Advised != (Amounts{cpu.Quantum, cpu.Quantum}) {
+	if a := advised(t, exact(90, 99), recorded(t, 200, 600, steady(20, second{}))); *a.Advised != (Amounts{cpu.Quantum, 2 * cpu.Quantum}) {
 		t.Errorf("idle: %+v", *a.Advised)
 	}
 }

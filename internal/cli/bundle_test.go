@@ -30,6 +30,7 @@ import (
 // logged is a log of an agent, with pods that are gone.
 const logged = `{"time":"2026-11-21T11:59:00Z","level":"INFO","msg":"market","price":0.9,"node":"node-1","took":"2ms"}
 {"time":"2026-11-21T11:59:01Z","level":"WARN","msg":"limit","pod":"bazaar/gone-77","uid":"uid-gone","limit":"900m","err":"pod cart-7d9f: 10.2.3.4:6443 refused"}
+{"time":"2026-11-21T11:59:02Z","level":"INFO","msg":"resize","audit":true,"pod":"bazaar/gone-77","priority":"needed","from":{"payments-sidecar":"500m"},"to":{"payments-sidecar":"700m"}}
 panic: batch-x2
 `
 
@@ -165,7 +166,7 @@ func TestBundleAnonymized(t *testing.T) {
 	if _, failures := indexOf(t, files); failures != "" || len(files) != 11 {
 		t.Errorf("%d files: %s", len(files), failures)
 	}
-	known := []string{"gone-77", "uid-gone", "bazaar", "10.2.3.4", "cart-budget", "node-1", "uid-before", "shop", "lab", "work", "app", "proxy"}
+	known := []string{"gone-77", "uid-gone", "bazaar", "payments-sidecar", "10.2.3.4", "cart-budget", "node-1", "uid-before", "shop", "lab", "work", "app", "proxy"}
 	for _, o := range shop() {
 		if pod, ok := o.(*corev1.Pod); ok && pod.Namespace != kube.SystemNamespace {
 			known = append(known, pod.Name, string(pod.UID))
@@ -189,7 +190,7 @@ func TestBundleAnonymized(t *testing.T) {
 			agent += text
 		}
 	}
-	if gone == nil || strings.Count(agent, gone[2]) != 3 {
+	if gone == nil || strings.Count(agent, gone[2]) != 6 { // twice in each of three logs
 		t.Errorf("the pod that is gone is %q in\n%s", gone, agent)
 	}
 	if !strings.Contains(agent, `"limit":"900m"`) || !strings.Contains(agent, `"took":"2ms"`) || !strings.Contains(files["index.json"], `"anonymized": true`) {

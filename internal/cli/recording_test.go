@@ -118,27 +118,56 @@ func readFile(name string) (*record.Recording, error) {
 	return record.Open(file)
 }
 
-// TestRecordFollows: a recording that goes on has each minute once.
+// TestRecordFollows: a recording that goes on has each minute once. Where the agent restarts or cannot be read any more, what
+// there was before is written.
 func TestRecordFollows(t *testing.T) {
 	t.Chdir(t.TempDir())
-	c := newCluster(t, shop()...)
-	rec := recorderOf(100)
-	full := recorderOf(150)
-	asked := 0
-	c.Rounds = func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
-		if asked++; asked == 1 {
-			return serves(rec)(ctx, agent, after)
+	full, other := serves(recorderOf(150)), serves(recorderOf(150))
+	first := func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
+		data, err := full(ctx, agent, after)
+		if err != nil {
+			return nil, err
 		}
-		return serves(full)(ctx, agent, after)
+		rec, err := record.Open(bytes.NewReader(data))
+		if err != nil {
+			return nil, err
+		}
+		rec.Minutes = rec.Minutes[:2]
+		var b bytes.Buffer
+		err = rec.Write(&b)
+		return b.Bytes(), err
 	}
-	now := noon
-	c.Now = func() time.Time { now = now.Add(time.Second); return now }
-	if _, stderr, err := c.run(t, "record", "cart-7d9f", "-n", "shop", "--follow", "1500ms", "-o", "f.mbcas"); err != nil || !strings.Contains(stderr, "recording node node-1: ") {
-		t.Fatalf("%v\n%s", err, stderr)
-	}
-	got, err := readFile("f.mbcas")
-	if err != nil || len(got.Minutes) != 3 || asked < 2 {
-		t.Errorf("%d minutes after %d requests, %v", len(got.Minutes), asked, err)
+	gone := func(context.Context, *corev1.Pod, uint64) ([]byte, error) { return nil, errors.New("no route") }
+	for name, tc := range map[string]struct {
+		then    func(context.Context, *corev1.Pod, uint64) ([]byte, error)
+		minutes int
+		told    string
+	}{
+		"goes-on":   {full, 3, "recording node node-1: "},
+		"restarted": {other, 2, "ends early: the agent has restarted"},
+		"gone":      {gone, 2, "ends early: recording of node node-1: no route"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, shop()...)
+			asked := 0
+			c.Rounds = func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
+				if asked++; asked == 1 {
+					return first(ctx, agent, after)
+				}
+				return tc.then(ctx, agent, after)
+			}
+			now := noon
+			c.Now = func() time.Time { now = now.Add(time.Second); return now }
+			file := name + ".mbcas"
+			_, stderr, err := c.run(t, "record", "cart-7d9f", "-n", "shop", "--follow", "1500ms", "-o", file)
+			if err != nil || !strings.Contains(stderr, tc.told) {
+				t.Fatalf("%v\n%s", err, stderr)
+			}
+			got, err := readFile(file)
+			if err != nil || len(got.Minutes) != tc.minutes || asked < 2 {
+				t.Errorf("%d minutes after %d requests, %v", len(got.Minutes), asked, err)
+			}
+		})
 	}
 }
 
@@ -206,7 +235,7 @@ func TestOtherResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	stdout, _, err := newCluster(t).run(t, "replay", "f.mbcas")
-	if !errors.Is(err, past.ErrOtherResults) || !strings.Contains(stdout, "1 results differ") && !strings.Contains(stdout, "The first: 2026-11-21 12:00:00.000, round (event 1 of minute 1)") {
+	if !errors.Is(err, past.ErrOtherResults) || !strings.Contains(stdout, "1 results differ") || !strings.Contains(stdout, "The first: 2026-11-21 12:00:00.000, round (event 1 of minute 1)") {
 		t.Errorf("%v\n%s", err, stdout)
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // pseudonyms replace names. The key is known to this process alone and is gone with it, so a pseudonym cannot be
-// computed from a name that someone guesses.
+// computed from a guessed name.
 type pseudonyms struct {
 	key   []byte
 	names map[string]string // pseudonyms by name
@@ -124,9 +124,11 @@ var (
 	lists = []string{"containers", "initContainers", "ephemeralContainers", "ownerReferences", "limits", "declaredLimits", "appliedLimits"}
 	// fields are names.
 	fields = []string{"nodeName", "node", "pod", "namespace", "uid", "allocationUID", "hostname", "podIP", "hostIP", "ip", "address",
-		"serviceAccountName", "providerID", "machineID", "systemUUID", "bootID", "generateName", "container", "lease"}
+		"serviceAccountName", "providerID", "machineID", "systemUUID", "bootID", "generateName", "container", "lease", "host", "reportingInstance"}
 	// kinds are names after a kind and a slash, such as hpa/cart.
 	kinds = []string{"floorBy", "ceilingBy", "noDecrease", "demandBy"}
+	// keyed are objects whose keys are names of containers: those of the audit trail.
+	keyed = []string{"from", "to"}
 )
 
 // learn remembers the names in a value as JSON has it.
@@ -157,6 +159,11 @@ func (p *pseudonyms) learnField(key string, v any) {
 	case slices.Contains(fields, key):
 		for part := range strings.SplitSeq(text, "/") {
 			p.of(part)
+		}
+	case slices.Contains(keyed, key):
+		amounts, _ := v.(map[string]any)
+		for name := range amounts {
+			p.of(name)
 		}
 	case slices.Contains(kinds, key):
 		if _, name, ok := strings.Cut(text, "/"); ok {
@@ -191,7 +198,7 @@ func generic(v any) (out any, err error) {
 // spoken are the fields of a log line that are sentences or words of MBCAS itself: only the known names in them are
 // replaced. Other strings are names.
 var spoken = []string{"time", "level", "msg", "err", "error", "reason", "phase", "mode", "version", "action", "why", "source", "took",
-	"interval", "after", "audit", "boundBy", "kind", "verb", "purpose", "signal", "flag", "state", "stack", "resource", "addr"}
+	"interval", "after", "audit", "boundBy", "priority", "outcome", "result", "direction", "kind", "verb", "purpose", "signal", "flag", "state", "stack", "resource", "addr"}
 
 // learnLog remembers the names in the lines of a log that are JSON.
 func (p *pseudonyms) learnLog(log string) {

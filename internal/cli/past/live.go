@@ -25,13 +25,7 @@ func (l *Live) Recording(ctx context.Context, node string) (*record.Recording, e
 	if l.rec == nil || l.from.Node != node {
 		l.from, l.rec = Source{Node: node}, &record.Recording{}
 	}
-	before := len(l.rec.Minutes)
-	added, err := l.from.extend(ctx, l.Access, l.rec)
-	if err == nil && added == 0 && before > 0 { // the agent has started again, and counts its minutes anew
-		l.rec = &record.Recording{}
-		_, err = l.from.extend(ctx, l.Access, l.rec)
-	}
-	if err != nil {
+	if _, err := l.from.extend(ctx, l.Access, l.rec); err != nil {
 		return nil, err
 	}
 	if over := len(l.rec.Minutes) - maxMinutes; over > 0 {
@@ -40,20 +34,33 @@ func (l *Live) Recording(ctx context.Context, node string) (*record.Recording, e
 	return l.rec, nil
 }
 
-// extend fetches what a recording does not have yet, with its last minute, which was not over.
-func (s *Source) extend(ctx context.Context, a *cluster.Access, rec *record.Recording) (added int, err error) {
+// extend fetches what a recording does not have yet, with its last minute, which was not over. Where the agent has
+// restarted, it has other minutes of the same numbers, and those replace all.
+func (s *Source) extend(ctx context.Context, a *cluster.Access, rec *record.Recording) (restarted bool, err error) {
 	after := uint64(0)
 	if n := len(rec.Minutes); n > 0 {
 		after = rec.Minutes[n-1].Seq - 1
 	}
-	file, err := s.fetch(ctx, a, after)
-	if err != nil {
-		return 0, err
+	got, err := s.open(ctx, a, after)
+	if err == nil && after > 0 && got.About.Run != rec.About.Run {
+		restarted, *rec = true, record.Recording{}
+		got, err = s.open(ctx, a, 0)
 	}
-	got, err := record.Open(bytes.NewReader(file))
 	if err != nil {
-		return 0, fmt.Errorf("recording of node %s: %w", s.Node, err)
+		return restarted, err
 	}
 	rec.Add(got)
-	return len(got.Minutes), nil
+	return restarted, nil
+}
+
+func (s *Source) open(ctx context.Context, a *cluster.Access, after uint64) (*record.Recording, error) {
+	file, err := s.fetch(ctx, a, after)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := record.Open(bytes.NewReader(file))
+	if err != nil {
+		return nil, fmt.Errorf("recording of node %s: %w", s.Node, err)
+	}
+	return rec, nil
 }

@@ -87,6 +87,8 @@ const fetchTimeout = time.Minute
 
 // fetch reads the recording from the node's agent, or its part after a minute.
 func (s *Source) fetch(ctx context.Context, a *cluster.Access, after uint64) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
 	if s.Node == "" {
 		var pod corev1.Pod
 		if err := a.Client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: s.Pod}, &pod); err != nil {
@@ -98,15 +100,14 @@ func (s *Source) fetch(ctx context.Context, a *cluster.Access, after uint64) ([]
 		s.About = story.Pod(pod.Namespace, pod.Name)
 	}
 	var pods corev1.PodList
-	if err := a.Client.List(ctx, &pods, client.InNamespace(a.System)); err != nil {
-		return nil, fmt.Errorf("list the agents in namespace %s: %w", a.System, err)
+	on := client.MatchingFields{"spec.nodeName": s.Node} // a large cluster has thousands of agents
+	if err := a.Client.List(ctx, &pods, client.InNamespace(a.System), on); err != nil {
+		return nil, fmt.Errorf("list the pods of node %s in namespace %s: %w", s.Node, a.System, err)
 	}
 	agent := cluster.AgentOn(pods.Items, s.Node)
 	if agent == nil {
 		return nil, fmt.Errorf("node %s has no agent; see \"kubectl mbcas doctor\"", s.Node)
 	}
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
 	file, err := a.Rounds(ctx, agent, after)
 	if err != nil {
 		return nil, fmt.Errorf("recording of node %s: %w", s.Node, err)
@@ -123,7 +124,17 @@ func Save(ctx context.Context, a *cluster.Access, s format.Streams, from *Source
 	end := a.Now().Add(follow)
 	all := &record.Recording{}
 	for {
-		if _, err := from.extend(ctx, a, all); err != nil {
+		had := *all
+		restarted, err := from.extend(ctx, a, all)
+		if err == nil && restarted {
+			err = errors.New("the agent has restarted")
+		}
+		if err != nil && len(had.Minutes) > 0 {
+			fmt.Fprintf(s.Err, "the recording of node %s ends early: %v\n", from.Node, err)
+			*all = had
+			break
+		}
+		if err != nil {
 			return err
 		}
 		left := end.Sub(a.Now())
@@ -132,8 +143,8 @@ func Save(ctx context.Context, a *cluster.Access, s format.Streams, from *Source
 		}
 		fmt.Fprintf(s.Err, "recording node %s: %v left\n", from.Node, left.Round(time.Second))
 		select {
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-ctx.Done(): // what there is is written
+			end = a.Now()
 		case <-time.After(min(left, followInterval)):
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -68,11 +69,9 @@ func ReportOf(ctx context.Context, a *cluster.Access, s format.Streams, node, by
 		return Report{}, fmt.Errorf("no agent runs%s; see \"kubectl mbcas doctor\"", map[bool]string{true: " on node " + node}[node != ""])
 	}
 	slices.SortFunc(agents.Items, func(a, b corev1.Pod) int { return cmp.Compare(a.Spec.NodeName, b.Spec.NodeName) })
-	r := reporter{report: Report{Of: len(agents.Items)}, rows: map[string]*ReportRow{}}
+	r := reporter{report: Report{Of: len(agents.Items)}, rows: map[string]*ReportRow{}, workloads: map[record.Name]string{}, by: by}
 	r.about = func(n record.Name) bool { return a.Namespace == "" || n.Namespace == a.Namespace }
-	if err := r.prepare(ctx, a, by); err != nil {
-		return Report{}, err
-	}
+	r.prepare(ctx, a)
 	read := agents.Items[:min(len(agents.Items), MaxReportNodes)]
 	r.readAll(ctx, a, s, read)
 	if r.report.Nodes == 0 {
@@ -86,14 +85,17 @@ type reporter struct {
 	about func(record.Name) bool
 	group func(node string, n record.Name) string
 	modes map[string]string // by namespace
+	by    string
 
 	mu     sync.Mutex
 	report Report
 	rows   map[string]*ReportRow
+	// workloads of the pods that are on the nodes now
+	workloads map[record.Name]string
 }
 
-// prepare reads what names the groups: the workloads of pods, and the modes of namespaces.
-func (r *reporter) prepare(ctx context.Context, a *cluster.Access, by string) error {
+// prepare reads the modes of namespaces, and says what rows are about.
+func (r *reporter) prepare(ctx context.Context, a *cluster.Access) {
 	r.modes = map[string]string{}
 	settings, _ := cluster.ReadSettings(ctx, a) // without them the default mode is not known
 	if namespaces, err := cluster.ReadNamespaces(ctx, a.Client, a.Namespace); err == nil {
@@ -102,29 +104,17 @@ func (r *reporter) prepare(ctx context.Context, a *cluster.Access, by string) er
 			r.modes[ns.Name] = string(mode)
 		}
 	}
-	workloads := map[record.Name]string{}
-	if by == "workload" {
-		var pods corev1.PodList
-		if err := a.Client.List(ctx, &pods, client.InNamespace(a.Namespace)); err != nil {
-			return fmt.Errorf("list pods: %w", err)
-		}
-		for i := range pods.Items {
-			p := &pods.Items[i]
-			workloads[record.Name{Namespace: p.Namespace, Name: p.Name}] = p.Namespace + "/" + kube.Workload(p)
-		}
-	}
 	r.group = func(node string, n record.Name) string {
-		switch by {
+		switch r.by {
 		case "namespace":
 			return n.Namespace
 		case "node":
 			return node
 		case "workload":
-			return cmp.Or(workloads[n], n.Namespace+"/(gone)")
+			return cmp.Or(r.workloads[n], n.Namespace+"/(gone)")
 		}
 		return n.String()
 	}
-	return nil
 }
 
 // readAll reads a few agents at a time. One that fails costs only itself.
@@ -170,10 +160,33 @@ func (r *reporter) read(ctx context.Context, a *cluster.Access, agent *corev1.Po
 	if err != nil {
 		return err
 	}
+	workloads, err := r.workloadsOf(ctx, a, agent.Spec.NodeName)
+	if err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	maps.Copy(r.workloads, workloads)
 	r.add(agent.Spec.NodeName, rec, totals)
 	return nil
+}
+
+// workloadsOf are the workloads of a node's pods, where rows are by workload.
+func (r *reporter) workloadsOf(ctx context.Context, a *cluster.Access, node string) (map[record.Name]string, error) {
+	of := map[record.Name]string{}
+	if r.by != "workload" {
+		return of, nil
+	}
+	var pods corev1.PodList
+	on := client.MatchingFields{"spec.nodeName": node}
+	if err := a.Client.List(ctx, &pods, client.InNamespace(a.Namespace), on); err != nil {
+		return nil, fmt.Errorf("list the pods: %w", err)
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		of[record.Name{Namespace: p.Namespace, Name: p.Name}] = p.Namespace + "/" + kube.Workload(p)
+	}
+	return of, nil
 }
 
 func (r *reporter) add(node string, rec *record.Recording, t benefit.Totals) {
