@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,6 +54,7 @@ func ofAgents() []request {
 	const own = "the Lease mbcas-agent-node-1 of mbcas-system only"
 	mine, ofNode := allocation(web), "of that node only"
 	const nothingMore = "adds nothing to its Lease but"
+	more := func(change func(*coordinationv1.Lease)) send { return renewWith("mbcas-agent-node-2", change) }
 	market := func(size int) map[string]string { return map[string]string{kube.MarketKey: strings.Repeat("x", size)} }
 	return slices.Concat(
 		rows{
@@ -66,6 +68,11 @@ func ofAgents() []request {
 			{"annotate its Lease", create(says(map[string]string{"x": "y"}, nil)), nothingMore},
 			{"label its Lease", create(says(nil, map[string]string{"x": "y"})), nothingMore},
 		}.of(leases, agent1),
+		rows{
+			{"add an empty annotation to its Lease", more(func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"x": ""} }), nothingMore},
+			{"add an empty label to its Lease", more(func(l *coordinationv1.Lease) { l.Labels = map[string]string{"x": ""} }), nothingMore},
+			{"add a finalizer to its Lease", more(func(l *coordinationv1.Lease) { l.Finalizers = []string{"example.com/x"} }), nothingMore},
+		}.of(leases, agent2),
 		rows{{"decide for a pod of its node", decide(other), ""}}.allowed(agent2),
 		rows{
 			{"decide for a pod of node-2", decide(other), ofNode},

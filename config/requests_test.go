@@ -203,7 +203,10 @@ func label(namespace, mode string) send {
 }
 
 // renew takes over a Lease of mbcas-system that is there.
-func renew(name string) send {
+func renew(name string) send { return renewWith(name, func(*coordinationv1.Lease) {}) }
+
+// renewWith does so, and changes more of the Lease.
+func renewWith(name string, change func(*coordinationv1.Lease)) send {
 	return func(r call) error {
 		l := &coordinationv1.Lease{}
 		if err := r.Client.Get(r.ctx, client.ObjectKey{Namespace: system, Name: name}, l); err != nil {
@@ -211,6 +214,7 @@ func renew(name string) send {
 		}
 		holder := "me"
 		l.Spec.HolderIdentity = &holder
+		change(l)
 		return r.as.Update(r.ctx, l)
 	}
 }
