@@ -236,7 +236,7 @@ manifests: $(CLUSTER) ## write the manifests for a cluster of your own to out/mb
 	@$$($(CLUSTER) assets)/kubectl kustomize config/base > out/mbcas.yaml
 	@echo "out/mbcas.yaml"
 
-dist: go-found ## write the files of a release to dist/VERSION (make dist VERSION=v0.1.0 REGISTRY=ghcr.io/mbcas; 10 minutes the first time)
+dist: go-found page ## write the files of a release to dist/VERSION (make dist VERSION=v0.1.0 REGISTRY=ghcr.io/mbcas; 10 minutes the first time)
 	@$(GO) run ./tools/dist -version '$(VERSION)' -registry '$(REGISTRY)'
 
 ##@ Demo

@@ -312,7 +312,10 @@ func (r *rig) rollsBack(name string, how func(*corev1.PodStatus)) {
 	if n := l.told(reasons.UnhealthyAfterDecrease); n != 1 || !strings.Contains(r.audit.String(), `"purpose":"rollback"`) {
 		r.Errorf("%d events that say so, want one; audit:\n%s", n, r.audit)
 	}
-	by := map[string]string{"not-ready": "unready", "restarted": "restart"}[name]
+	by := "unready"
+	if strings.HasSuffix(name, "restarted") {
+		by = "restart"
+	}
 	if n := testutil.ToFloat64(l.Metrics.Harmful.WithLabelValues(by)); n != 1 {
 		r.Errorf("%v harmful decreases are counted by %s, want one", n, by)
 	}

@@ -143,7 +143,7 @@ func (h *history) until(t time.Time) *record.Recording {
 // desk holds the one open node, for one reader at a time.
 type desk struct {
 	source Source
-	turn   chan struct{} // holds a value while somebody reads
+	turn   chan struct{} // holds a value while a reading goes on
 	open   history
 	read   time.Time
 	now    func() time.Time

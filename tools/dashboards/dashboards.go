@@ -84,9 +84,9 @@ var node = dashboard{
 					"system, {{node}}"}),
 		},
 		{
-			graph("Who is capped, and by what?", "Pods with a decision by what bounds their limit.", "",
+			graph("What are pods capped by?", "Pods with a decision by what bounds their limit.", "",
 				query{"sum by (by) (mbcas_node_bound_pods{@})", "{{by}}"}),
-			graph("Who takes part?", "Pods by their part in the last round.", "",
+			graph("Which pods take part?", "Pods by their part in the last round.", "",
 				query{"sum by (part) (mbcas_node_pods{@})", "{{part}}"}),
 			graph("Do tasks wait for a CPU?", "Share of time in which some task of the node waited for a CPU (PSI "+
 				"some).", share,
@@ -108,7 +108,7 @@ var node = dashboard{
 }
 
 var shares = dashboard{
-	uid: "mbcas-shares", title: "MBCAS: who gives, who gets?",
+	uid: "mbcas-shares", title: "MBCAS: what do nodes give and get?",
 	description: "Nodes on which limits give and take most. Pods and namespaces: kubectl mbcas list -A --sort " +
 		"demand.",
 	rows: [][]panel{

@@ -3,7 +3,7 @@
 // a value from a pod, so a node has as many series with one pod as with two hundred.
 //
 // What it promises, each a test of the same name:
-//   - CountsOfARound: a round with known inputs adds the figures that a person works out by hand.
+//   - CountsOfARound: a round with known inputs adds the figures worked out by hand.
 //   - NoLabelFromAPod: whatever pods are called, the series are the same.
 //   - SamplesAddUp: whatever the rounds are, no counter falls, and none grows faster than the pods used,
 //     demanded or waited.
