@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -172,6 +173,38 @@ func (s *path) recordingReplays(t *testing.T) {
 		t.Errorf("no decrease is told:\n%s", told.Text())
 	}
 	t.Logf("%d rounds, %d looks, %d joins in %d bytes", r.Rounds, r.Looks, r.Joins, len(file))
+}
+
+// tellsIfFailed logs what the agent has recorded of the last minutes, in sentences, when the test fails.
+func (s *suite) tellsIfFailed(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		var pods corev1.PodList
+		err := s.List(ctx, &pods, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "agent"})
+		if err != nil || len(pods.Items) == 0 {
+			t.Logf("no agent tells what happened: %v", err)
+			return
+		}
+		pod := client.ObjectKeyFromObject(&pods.Items[0])
+		file, err := forward.Get(ctx, s.access, pod, kube.AgentDebugPort, "/debug/rounds")
+		if err != nil {
+			t.Logf("no recording: %v", err)
+			return
+		}
+		rec, err := record.Open(bytes.NewReader(file))
+		if err != nil {
+			t.Logf("no recording: %v", err)
+			return
+		}
+		rec.Minutes = rec.Minutes[max(0, len(rec.Minutes)-4):]
+		told, err := story.Tell(rec, story.Everything)
+		t.Logf("what happened (%v):\n%s", err, told.Text())
+	})
 }
 
 func (s *path) idleNodeRaisesLimits(t *testing.T) {

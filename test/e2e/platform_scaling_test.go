@@ -66,6 +66,7 @@ func (p *platform) openScaling(t *testing.T) {
 // stabilises.
 func (p *platform) hpaScalesAndStabilises(t *testing.T) {
 	p.needAddons(t)
+	p.tellsIfFailed(t)
 	pods := p.pods(t, scaling)
 	p.raise(t, time.Minute, pods["web"])
 	p.raise(t, time.Minute, pods["twin"])
