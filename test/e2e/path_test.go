@@ -185,7 +185,8 @@ func (s *suite) tellsIfFailed(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		var pods corev1.PodList
-		err := s.List(ctx, &pods, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "agent"})
+		agents := client.MatchingLabels{"app.kubernetes.io/component": "agent"}
+		err := s.List(ctx, &pods, client.InNamespace(system), agents)
 		if err != nil || len(pods.Items) == 0 {
 			t.Logf("no agent tells what happened: %v", err)
 			return

@@ -143,7 +143,7 @@ func Save(ctx context.Context, a *cluster.Access, s format.Streams, from *Source
 		}
 		fmt.Fprintf(s.Err, "recording node %s: %v left\n", from.Node, left.Round(time.Second))
 		select {
-		case <-ctx.Done(): // what there is is written
+		case <-ctx.Done(): // the minutes so far are written
 			end = a.Now()
 		case <-time.After(min(left, followInterval)):
 		}
