@@ -26,6 +26,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/split", "cpu market"},
 	{"internal/round", `
 		cpu market internal/kernel internal/sense internal/demand internal/pacing internal/credits internal/split`},
+	{"internal/nodestate", "market"},
 	{"internal/delta", ""},
 	{"internal/record", "internal/delta internal/kernel internal/round"},
 	{"internal/replay", "internal/kernel internal/record internal/round"},
@@ -34,7 +35,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/whatif", "cpu internal/demand internal/record internal/replay internal/round"},
 	{"internal/advise", "cpu internal/demand internal/kernel internal/record internal/replay internal/sense"},
 	{"internal/page", `
-		cpu market internal/record internal/replay internal/round internal/story internal/whatif`},
+		cpu market internal/nodestate internal/record internal/replay internal/round internal/story internal/whatif`},
 	{"internal/coordinator", "cpu market"},
 	{"api/v1alpha1/reasons", ""},
 	{"api/v1alpha1", "cpu market kubernetes"},
@@ -77,7 +78,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/flowcontrol", `
 		api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes golang.org/x/time`},
 	{"internal/coordinator/runner", "market api/v1alpha1 internal/coordinator internal/kube kubernetes"},
-	{"internal/fleet", "internal/kube internal/allocation kubernetes github.com/prometheus"},
+	{"internal/fleet", "internal/nodestate internal/kube internal/allocation kubernetes github.com/prometheus"},
 	{"internal/controller/metrics", "actuator api/v1alpha1/reasons internal/lifecycle internal/liveness github.com/prometheus"},
 	{"internal/controller/order", "kubernetes"},
 	{"internal/controller/requeue", "kubernetes"},
@@ -125,7 +126,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/cli/top", `
 		cpu market internal/record internal/replay internal/cli/format charm.land/bubbletea/v2`},
 	{"internal/cli", `
-		api/v1alpha1/reasons cpu market api/v1alpha1 actuator actuator/podresize internal/kube internal/allocation internal/record
+		api/v1alpha1/reasons cpu market api/v1alpha1 actuator actuator/podresize internal/nodestate internal/kube internal/allocation internal/record
 		internal/story internal/whatif internal/page internal/advise internal/cli/advice internal/cli/bundle internal/cli/top internal/cli/history internal/cli/past internal/cli/format internal/cli/output internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
 		internal/program internal/restore kubernetes github.com/spf13`},
 	// The lab: it runs the code that ships, and does not ship itself.
@@ -162,7 +163,7 @@ var (
 	testsOnly = []string{
 		"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/fakekubelet",
 		"internal/testing/podtest", "internal/testing/faults", "internal/testing/memapi",
-		"internal/testing/history", "internal/testing/schedule", "internal/testing/loads", "internal/testing/metricset",
+		"internal/testing/history", "internal/testing/schedule", "internal/testing/loads", "internal/testing/metricset", "internal/testing/recordings",
 		"internal/lab/simtest",
 	}
 	modules = []string{"test/cluster", "test/chart", "test/page"} // modules of their own

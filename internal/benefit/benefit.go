@@ -30,7 +30,7 @@ type Figures struct {
 	// Managed is the time in which MBCAS decided about the pod.
 	Managed time.Duration `json:"managed"`
 	// ThrottledIdle and ThrottledScarce are pod time: the share of its CFS periods in which a pod was throttled, times the
-	// time. Idle: the node had idle CPU in that round, at least IdleFrom of its supply.
+	// time. Idle: the node had idle CPU in that round, see round.NodeDecision.HasIdleCPU.
 	ThrottledIdle   time.Duration `json:"throttledWhileIdle"`
 	ThrottledScarce time.Duration `json:"throttledWhileScarce"`
 	// BeyondDeclared is CPU time used beyond the declared limits, measured: limits as declared would have denied it then.
@@ -79,9 +79,6 @@ type Pod struct {
 	record.Name
 	Figures
 }
-
-// IdleFrom is the share of the supply from which unused CPU counts as idle.
-const IdleFrom = 0.05
 
 // Counter adds rounds up.
 type Counter struct {
@@ -136,11 +133,11 @@ func (c *Counter) Add(f *replay.Frame) {
 	if n.Price > 0 {
 		c.totals.Scarce += elapsed
 	}
+	hasIdle, known := n.HasIdleCPU()
 	idle := max(0, n.Supply-n.Usage)
-	if !n.UsageKnown { // what is not known is not idle
+	if !known { // what is not known is not idle
 		idle = 0
 	}
-	hasIdle := idle > 0 && idle.Cores() >= IdleFrom*n.Supply.Cores()
 	used := make([]use, len(f.Pods))
 	for i := range f.Pods {
 		if !f.Pods[i].Unmanaged {

@@ -1,7 +1,6 @@
 package benefit
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -12,11 +11,10 @@ import (
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
-	"github.com/mbcas/mbcas/internal/lab/scenario"
-	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/recordings"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -55,7 +53,7 @@ func frame(second int, node round.NodeDecision, pods []replay.Pod, decisions ...
 // TestFigures: a pod with a declared limit of 0.5 cores uses 0.8, once while CPU is idle and twice while it is scarce; a round
 // that follows too late counts nothing, and a look counts what it publishes.
 func TestFigures(t *testing.T) {
-	idle, busy := round.NodeDecision{Supply: 3400, Usage: 3230, UsageKnown: true}, round.NodeDecision{Supply: 3400, Usage: 3300, UsageKnown: true, Price: 1}
+	idle, busy := round.NodeDecision{Supply: 3400, Usage: 3230, UsageKnown: true}, round.NodeDecision{Supply: 3400, Usage: 3301, UsageKnown: true, Price: 1}
 	c := NewCounter(everything)
 	look := frame(2, busy, []replay.Pod{podOf("web", 800, 0)}, round.Decision{Limit: 900, Publish: true})
 	look.Event = &record.Event{Look: &record.Look{}}
@@ -122,24 +120,9 @@ func TestUnknownUsage(t *testing.T) {
 // played are the figures of a scenario with limits applied, or recommended only.
 func played(t *testing.T, name string, recommend bool) Totals {
 	t.Helper()
-	s, err := scenario.Find(name, "")
-	if err != nil {
-		t.Fatal(err)
-	}
 	cfg := mbcas.DefaultConfig()
-	cfg.Record, cfg.Recommend = record.NewRecorder(record.Limits{Keep: 24 * time.Hour, Bytes: 1 << 30}), recommend
-	setup := s.Setup(0, 1)
-	setup.WarmUp = 0
-	sim.Run(setup, mbcas.New(cfg))
-	var b bytes.Buffer
-	if err := cfg.Record.WriteTo(&b, record.About{}, 0); err != nil {
-		t.Fatal(err)
-	}
-	rec, err := record.Open(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	totals, err := Of(rec, everything)
+	cfg.Recommend = recommend
+	totals, err := Of(recordings.Played(t, name, cfg, 0), everything)
 	if err != nil {
 		t.Fatal(err)
 	}

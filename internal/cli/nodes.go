@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -19,9 +18,8 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/format"
 	"github.com/mbcas/mbcas/internal/cli/output"
-	"github.com/mbcas/mbcas/internal/cli/past"
-	"github.com/mbcas/mbcas/internal/cli/top"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/nodestate"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -51,52 +49,6 @@ func nodesCommand(s Streams, f *flags) *cobra.Command {
 	return cmd
 }
 
-func topCommand(s Streams, f *flags) *cobra.Command {
-	return &cobra.Command{
-		Use:   "top",
-		Short: "Watch nodes and pods live, and step back through what was recorded",
-		Long: "Watch the nodes of the cluster, the pods of a node, or one pod. Enter opens, Esc goes back, space freezes the\n" +
-			"picture, [ and ] step through the time that was recorded, / filters, s sorts, ? shows all keys.\n" +
-			"Where the output is no terminal, it is that of \"nodes --watch\".",
-		Args: noArgs,
-		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
-			if s.Screen == nil {
-				return showNodes(ctx, a, s, "price", output.Watch())
-			}
-			return top.Run(ctx, topSource(a), os.Stdin, s.Out)
-		}),
-	}
-}
-
-// topSource reads for top: the market of each node from the Leases, and rounds from the recording of a node.
-func topSource(a *cluster.Access) top.Source {
-	follower := &past.Follower{Access: a}
-	return top.Source{
-		Now: a.Now,
-		Cluster: func(ctx context.Context) (top.Cluster, error) {
-			v, err := readNodes(ctx, a)
-			if err != nil {
-				return top.Cluster{}, err
-			}
-			c := top.Cluster{At: v.now}
-			for _, n := range v.Nodes {
-				c.Nodes = append(c.Nodes, top.Node{
-					Name: n.Node, State: string(n.State), Price: n.Price, Supply: n.Supply, Usage: n.Usage, Demand: n.Demand,
-					Managed: n.Managed, Capped: n.Capped,
-				})
-			}
-			return c, nil
-		},
-		Node: func(ctx context.Context, node string, from time.Time) ([]top.Round, error) {
-			rec, err := follower.Read(ctx, node, from)
-			if err != nil {
-				return nil, err
-			}
-			return top.Rounds(rec)
-		},
-	}
-}
-
 // NodesView is what nodes prints.
 type NodesView struct {
 	Nodes []NodeRow `json:"nodes"`
@@ -105,20 +57,20 @@ type NodesView struct {
 	Usage  cpu.Milli `json:"usage"`
 	Demand cpu.Milli `json:"demand"`
 	// States counts nodes by state.
-	States map[NodeState]int `json:"states"`
-	Notes  []string          `json:"notes,omitempty"`
+	States map[nodestate.State]int `json:"states"`
+	Notes  []string                `json:"notes,omitempty"`
 	system string
 	now    time.Time
 }
 
 // NodeRow is a node as the Lease of its agent shows it.
 type NodeRow struct {
-	Node   string       `json:"node"`
-	State  NodeState    `json:"state"`
-	Price  market.Price `json:"price"`
-	Supply cpu.Milli    `json:"supply"`
-	Usage  cpu.Milli    `json:"usage"`
-	Demand cpu.Milli    `json:"demand"`
+	Node   string          `json:"node"`
+	State  nodestate.State `json:"state"`
+	Price  market.Price    `json:"price"`
+	Supply cpu.Milli       `json:"supply"`
+	Usage  cpu.Milli       `json:"usage"`
+	Demand cpu.Milli       `json:"demand"`
 	// Managed counts the pods with a limit that the agent decides, Capped those that the price caps.
 	Managed int `json:"managed"`
 	Capped  int `json:"capped"`
@@ -126,18 +78,6 @@ type NodeRow struct {
 	Waiting int       `json:"waiting"`
 	Renewed time.Time `json:"renewed"`
 }
-
-// NodeState is the state of a node's market.
-type NodeState string
-
-// The states, the best first.
-const (
-	NodeFree    NodeState = "free"    // CPU has no price
-	NodeScarce  NodeState = "scarce"  // CPU has a price
-	NodeFull    NodeState = "full"    // the floors of the pods exceed the supply
-	NodeUnknown NodeState = "unknown" // the Lease has no market
-	NodeSilent  NodeState = "silent"  // the agent renews its Lease no more
-)
 
 func showNodes(ctx context.Context, a *cluster.Access, s Streams, sort string, show output.Show) error {
 	by, ok := nodeSorts[sort]
@@ -168,7 +108,7 @@ func readNodes(ctx context.Context, a *cluster.Access) (NodesView, error) {
 
 // nodesView is the market of each node with a Lease of an agent.
 func nodesView(leases []coordinationv1.Lease, now time.Time) NodesView {
-	v := NodesView{Nodes: []NodeRow{}, States: map[NodeState]int{}}
+	v := NodesView{Nodes: []NodeRow{}, States: map[nodestate.State]int{}}
 	var mute []string
 	for i := range leases {
 		lease := &leases[i]
@@ -178,23 +118,19 @@ func nodesView(leases []coordinationv1.Lease, now time.Time) NodesView {
 		}
 		m, err := allocation.ParseNodeMarket(lease.Annotations[kube.MarketKey])
 		row := NodeRow{
-			Node: name, State: NodeFree, Price: m.Price, Supply: m.Supply, Usage: m.Usage, Demand: m.Demand,
+			Node: name, State: nodestate.Of(m.Full, m.Price), Price: m.Price, Supply: m.Supply, Usage: m.Usage, Demand: m.Demand,
 			Managed: m.Managed, Capped: m.Capped, Waiting: m.Waiting, Renewed: lease.Spec.RenewTime.Time,
 		}
 		switch {
 		case now.Sub(row.Renewed) > kube.AgentSilentAfter:
-			row.State = NodeSilent
+			row.State = nodestate.Silent
 		case err != nil || m.Round == 0:
-			row.State = NodeUnknown
-		case m.Full:
-			row.State = NodeFull
-		case m.Price > 0:
-			row.State = NodeScarce
+			row.State = nodestate.Unknown
 		}
-		if v.States[row.State]++; row.State == NodeUnknown {
+		if v.States[row.State]++; row.State == nodestate.Unknown {
 			mute = append(mute, name)
 		}
-		if row.State != NodeSilent {
+		if row.State != nodestate.Silent {
 			v.Supply, v.Usage, v.Demand = v.Supply+m.Supply, v.Usage+m.Usage, v.Demand+m.Demand
 		}
 		v.Nodes = append(v.Nodes, row)
@@ -204,6 +140,11 @@ func nodesView(leases []coordinationv1.Lease, now time.Time) NodesView {
 			"another version: %s.", format.Plural(len(mute), "node"), format.Few(mute)))
 	}
 	return v
+}
+
+// none is what is said where there is no node.
+func (v NodesView) none() string {
+	return fmt.Sprintf("No node has an agent: namespace %s holds no Lease of one. See \"kubectl mbcas doctor\".", v.system)
 }
 
 // Items are the nodes.
@@ -219,15 +160,15 @@ func nodeMeaning(header, cell string) format.Meaning {
 	if header != "STATE" {
 		return format.Plain
 	}
-	return map[NodeState]format.Meaning{
-		NodeSilent: format.Failed, NodeFull: format.Failed, NodeScarce: format.Capped,
-	}[NodeState(cell)]
+	return map[nodestate.State]format.Meaning{
+		nodestate.Silent: format.Failed, nodestate.Full: format.Failed, nodestate.Scarce: format.Capped,
+	}[nodestate.State(cell)]
 }
 
 // Text is the view as a table with the sums below it.
 func (v NodesView) Text(style format.Style) string {
 	if len(v.Nodes) == 0 {
-		return fmt.Sprintf("No node has an agent: namespace %s holds no Lease of one. See \"kubectl mbcas doctor\".\n", v.system)
+		return v.none() + "\n"
 	}
 	var b strings.Builder
 	t := &format.Table{Header: []string{"NODE", "STATE", "PRICE", "SUPPLY", "USAGE", "DEMAND", "MANAGED", "CAPPED",
@@ -238,7 +179,7 @@ func (v NodesView) Text(style format.Style) string {
 	}
 	b.WriteString(t.Text(style))
 	var states []string
-	for _, s := range []NodeState{NodeFree, NodeScarce, NodeFull, NodeUnknown, NodeSilent} {
+	for _, s := range nodestate.All {
 		if n := v.States[s]; n > 0 {
 			states = append(states, fmt.Sprintf("%d %s", n, s))
 		}

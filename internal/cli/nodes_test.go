@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/nodestate"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -68,13 +69,13 @@ func TestNodes(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &v); err != nil {
 		t.Fatal(err)
 	}
-	states := map[string]NodeState{}
+	states := map[string]nodestate.State{}
 	for _, n := range v.Nodes {
 		states[n.Node] = n.State
 	}
-	want := map[string]NodeState{
-		"node-free": NodeFree, "node-scarce": NodeScarce, "node-full": NodeFull, "node-silent": NodeSilent,
-		"node-new": NodeUnknown, "node-odd": NodeUnknown,
+	want := map[string]nodestate.State{
+		"node-free": nodestate.Free, "node-scarce": nodestate.Scarce, "node-full": nodestate.Full, "node-silent": nodestate.Silent,
+		"node-new": nodestate.Unknown, "node-odd": nodestate.Unknown,
 	}
 	if diff := cmp.Diff(want, states); diff != "" {
 		t.Errorf("states (-want +got):\n%s", diff)

@@ -6,18 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/history"
 	"github.com/mbcas/mbcas/internal/cli/output"
 	"github.com/mbcas/mbcas/internal/cli/past"
-	"github.com/mbcas/mbcas/internal/page"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/story"
 	"github.com/mbcas/mbcas/internal/whatif"
@@ -275,95 +271,4 @@ func reportCommand(s Streams, f *flags) *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(past.Groups, cobra.ShellCompDirectiveNoFileComp))
 	o.Bind(cmd, output.JSON, output.YAML, csvForm)
 	return cmd
-}
-
-func dashboardCommand(s Streams, f *flags) *cobra.Command {
-	from := newSource(f)
-	cmd := &cobra.Command{
-		Use:   "dashboard [FILE]",
-		Short: "Serve a page with the cluster, nodes and pods over time, to this machine",
-		Long: "Serve a page to the browsers of this machine, until the command ends: the nodes of the cluster by price, a node over time\n" +
-			"with its order book at each second, and a pod with the reasons for its limit. With a file it shows a recording,\n" +
-			"without a cluster. It listens on 127.0.0.1 alone, answers the printed address alone, and writes nothing. It reads\n" +
-			"the Leases of the agents every 10 s, and the recording of the one node that is looked at, with your own rights.",
-		Example: "  kubectl mbcas dashboard\n  kubectl mbcas dashboard --node node-1\n  kubectl mbcas dashboard node-1-20261121T120000" + past.Extension,
-		Args: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) == 0:
-				return nil
-			case len(args) > 1 || from.Node != "":
-				return UsageError{Err: fmt.Errorf("%q takes one file, or --node", cmd.CommandPath())}
-			}
-			from.File = args[0]
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			src, err := from.pageSource(cmd.Context(), s)
-			if err != nil {
-				return err
-			}
-			if !page.Built() {
-				fmt.Fprintln(s.Err, "this kubectl-mbcas was built without the page: make page")
-			}
-			return page.Serve(cmd.Context(), src, page.View(from.Node), func(url string) {
-				fmt.Fprintf(s.Out, "%s\nThe page ends with this command (Ctrl-C). Its address is a secret of yours.\n", url)
-			})
-		},
-	}
-	from.bind(cmd)
-	return cmd
-}
-
-// pageSource is what the page shows: the file, or the cluster.
-func (s *source) pageSource(ctx context.Context, streams Streams) (page.Source, error) {
-	if s.File != "" {
-		rec, err := s.Read(ctx, streams)
-		if err != nil {
-			return nil, err
-		}
-		s.Node = rec.About.Node
-		return page.File(rec)
-	}
-	a, err := s.Connect()
-	if err != nil {
-		return nil, err
-	}
-	return &liveSource{Live: past.Live{Access: a}}, nil
-}
-
-// liveSource is the cluster as it goes on.
-type liveSource struct {
-	past.Live
-	mu   sync.Mutex
-	last page.Cluster
-	read time.Time
-}
-
-// leaseInterval is how often the Leases of the agents are listed, however many tabs are open.
-const leaseInterval = 10 * time.Second
-
-// Cluster is the market of each node, as nodes has it.
-func (l *liveSource) Cluster(ctx context.Context) (page.Cluster, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.Access.Now()
-	if !l.read.IsZero() && now.Sub(l.read) < leaseInterval {
-		return l.last, nil
-	}
-	var leases coordinationv1.LeaseList
-	if err := l.Access.Client.List(ctx, &leases, client.InNamespace(l.Access.System)); err != nil {
-		return page.Cluster{}, fmt.Errorf("list the Leases of the agents in namespace %s: %w", l.Access.System, err)
-	}
-	view := nodesView(leases.Items, now)
-	l.last, l.read = page.Cluster{Live: true, Nodes: make([]page.Node, 0, len(view.Nodes)), Notes: view.Notes}, now
-	if len(view.Nodes) == 0 {
-		l.last.Notes = append(l.last.Notes, fmt.Sprintf("No node has an agent: namespace %s holds no Lease of one. See \"kubectl mbcas doctor\".", l.Access.System))
-	}
-	for _, n := range view.Nodes {
-		l.last.Nodes = append(l.last.Nodes, page.Node{
-			Node: n.Node, State: page.State(n.State), Price: float64(n.Price), Supply: int64(n.Supply), Usage: int64(n.Usage),
-			Demand: int64(n.Demand), Managed: n.Managed, Capped: n.Capped, Seen: n.Renewed.UnixMilli(),
-		})
-	}
-	return l.last, nil
 }

@@ -307,36 +307,20 @@ func (r *Reader) time() (time.Time, error) {
 }
 
 func storeInt(k *kind, p unsafe.Pointer, v int64) error {
-	switch k.typ.Size() {
-	case 1:
-		*(*int8)(p) = int8(v)
-	case 2:
-		*(*int16)(p) = int16(v)
-	case 4:
-		*(*int32)(p) = int32(v)
-	default:
-		*(*int64)(p) = v
-	}
-	if loadInt(k, p) != v {
+	to := reflect.NewAt(k.typ, p).Elem()
+	if to.OverflowInt(v) {
 		return errSize
 	}
+	to.SetInt(v)
 	return nil
 }
 
 func storeUint(k *kind, p unsafe.Pointer, v uint64) error {
-	switch k.typ.Size() {
-	case 1:
-		*(*uint8)(p) = uint8(v)
-	case 2:
-		*(*uint16)(p) = uint16(v)
-	case 4:
-		*(*uint32)(p) = uint32(v)
-	default:
-		*(*uint64)(p) = v
-	}
-	if loadUint(k, p) != v {
+	to := reflect.NewAt(k.typ, p).Elem()
+	if to.OverflowUint(v) {
 		return errSize
 	}
+	to.SetUint(v)
 	return nil
 }
 

@@ -3,7 +3,8 @@
 // does not grow with it.
 //
 // What it promises, each a test of the same name:
-//   - CountsNodes: a node counts once, by what its agent said last; an agent that says nothing is silent.
+//   - CountsNodes: a node counts once, by what its agent said last; one whose agent says nothing is unknown, and
+//     one whose agent does not renew its Lease is silent.
 //   - SameNumberOfSeries: a cluster of a thousand nodes has as many series as an empty one.
 package fleet
 
@@ -19,6 +20,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/nodestate"
 )
 
 // Collector collects the metrics of all nodes from the Leases of their agents.
@@ -37,14 +39,6 @@ type Collector struct {
 // readTimeout bounds a read of the cache, which waits until it is filled.
 const readTimeout = time.Second
 
-// The states of a node, as values of a label.
-const (
-	free   = "free"
-	scarce = "scarce"
-	full   = "full"
-	silent = "silent"
-)
-
 // percentiles of the price are told.
 var percentiles = []struct {
 	of    float64
@@ -54,13 +48,13 @@ var percentiles = []struct {
 var (
 	nodesDesc = prometheus.NewDesc("mbcas_cluster_nodes",
 		"Nodes by what their agents said last in their Leases: free (CPU has no price), scarce (it has one), full (the floors "+
-			"exceed the supply), silent (the agent has not renewed its Lease). Each controller says the same of the whole "+
-			"cluster.", []string{"state"}, nil)
+			"exceed the supply), unknown (the Lease has no market), silent (the agent has not renewed its Lease). Each controller "+
+			"says the same of the whole cluster.", []string{"state"}, nil)
 	priceDesc = prometheus.NewDesc("mbcas_cluster_price",
-		"Percentiles of the price of CPU over the nodes whose agents are not silent; 0 where there is none.",
+		"Percentiles of the price of CPU over the nodes whose agents tell it; 0 where there is none.",
 		[]string{"percentile"}, nil)
 	coresDesc = prometheus.NewDesc("mbcas_cluster_cores",
-		"Sums over the nodes whose agents are not silent: CPU that their markets sell (supply), that pods would use without "+
+		"Sums over the nodes whose agents tell them: CPU that their markets sell (supply), that pods would use without "+
 			"limits (demand), and that they used (usage).", []string{"of"}, nil)
 )
 
@@ -83,8 +77,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label)
 	}
 	s := c.sum(leases.Items)
-	for _, state := range []string{free, scarce, full, silent} {
-		gauge(nodesDesc, float64(s.nodes[state]), state)
+	for _, state := range nodestate.All {
+		gauge(nodesDesc, float64(s.nodes[state]), string(state))
 	}
 	slices.Sort(s.prices)
 	for _, p := range percentiles {
@@ -97,31 +91,28 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 
 // sums are over all nodes.
 type sums struct {
-	nodes                 map[string]int // by state
+	nodes                 map[nodestate.State]int
 	prices                []float64
 	supply, demand, usage float64 // in cores
 }
 
 func (c *Collector) sum(leases []coordinationv1.Lease) sums {
-	s := sums{nodes: map[string]int{}}
+	s := sums{nodes: map[nodestate.State]int{}}
 	for i := range leases {
 		node, ok := kube.AgentLeaseNode(&leases[i])
 		if !ok {
 			continue
 		}
 		m, err := allocation.ParseNodeMarket(leases[i].Annotations[kube.MarketKey])
-		if err != nil || m.Round == 0 || c.Age(node) >= c.SilentAfter {
-			s.nodes[silent]++
+		switch {
+		case c.Age(node) >= c.SilentAfter:
+			s.nodes[nodestate.Silent]++
+			continue
+		case err != nil || m.Round == 0:
+			s.nodes[nodestate.Unknown]++
 			continue
 		}
-		switch {
-		case m.Full:
-			s.nodes[full]++
-		case m.Price > 0:
-			s.nodes[scarce]++
-		default:
-			s.nodes[free]++
-		}
+		s.nodes[nodestate.Of(m.Full, m.Price)]++
 		s.prices = append(s.prices, float64(m.Price))
 		s.supply += m.Supply.Cores()
 		s.demand += m.Demand.Cores()

@@ -44,7 +44,8 @@ func collector(ages map[string]time.Duration, leases ...client.Object) *Collecto
 	}
 }
 
-// TestCountsNodes: a node counts once, by what its agent said last; an agent that says nothing is silent.
+// TestCountsNodes: a node counts once, by what its agent said last; one whose agent says nothing is unknown,
+// and one whose agent does not renew its Lease is silent.
 func TestCountsNodes(t *testing.T) {
 	c := collector(map[string]time.Duration{"late": 2*time.Minute - 1, "gone": 2 * time.Minute},
 		lease(kube.AgentLease("free"), says(0)),
@@ -62,18 +63,19 @@ func TestCountsNodes(t *testing.T) {
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: kube.AgentLease("other")}},
 	)
 	want := `
-# HELP mbcas_cluster_nodes Nodes by what their agents said last in their Leases: free (CPU has no price), scarce (it has one), full (the floors exceed the supply), silent (the agent has not renewed its Lease). Each controller says the same of the whole cluster.
+# HELP mbcas_cluster_nodes Nodes by what their agents said last in their Leases: free (CPU has no price), scarce (it has one), full (the floors exceed the supply), unknown (the Lease has no market), silent (the agent has not renewed its Lease). Each controller says the same of the whole cluster.
 # TYPE mbcas_cluster_nodes gauge
 mbcas_cluster_nodes{state="free"} 1
 mbcas_cluster_nodes{state="full"} 1
 mbcas_cluster_nodes{state="scarce"} 2
-mbcas_cluster_nodes{state="silent"} 4
-# HELP mbcas_cluster_price Percentiles of the price of CPU over the nodes whose agents are not silent; 0 where there is none.
+mbcas_cluster_nodes{state="silent"} 1
+mbcas_cluster_nodes{state="unknown"} 3
+# HELP mbcas_cluster_price Percentiles of the price of CPU over the nodes whose agents tell it; 0 where there is none.
 # TYPE mbcas_cluster_price gauge
 mbcas_cluster_price{percentile="50"} 0.25
 mbcas_cluster_price{percentile="90"} 8
 mbcas_cluster_price{percentile="100"} 8
-# HELP mbcas_cluster_cores Sums over the nodes whose agents are not silent: CPU that their markets sell (supply), that pods would use without limits (demand), and that they used (usage).
+# HELP mbcas_cluster_cores Sums over the nodes whose agents tell them: CPU that their markets sell (supply), that pods would use without limits (demand), and that they used (usage).
 # TYPE mbcas_cluster_cores gauge
 mbcas_cluster_cores{of="supply"} 7.2
 mbcas_cluster_cores{of="demand"} 10
@@ -91,8 +93,8 @@ func TestSameNumberOfSeries(t *testing.T) {
 		leases = append(leases, lease(kube.AgentLease(fmt.Sprint("node-", i)), says(market.Price(i))))
 	}
 	empty, full := testutil.CollectAndCount(collector(nil)), testutil.CollectAndCount(collector(nil, leases...))
-	if empty != full || empty != 10 {
-		t.Errorf("%d series of an empty cluster and %d of a thousand nodes, want 10 of both", empty, full)
+	if empty != full || empty != 11 {
+		t.Errorf("%d series of an empty cluster and %d of a thousand nodes, want 11 of both", empty, full)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/nodestate"
 	"github.com/mbcas/mbcas/internal/story"
 	"github.com/mbcas/mbcas/internal/whatif"
 	"github.com/mbcas/mbcas/market"
@@ -30,14 +31,14 @@ type nodeSeries struct {
 
 // book is a market at one time: the order book.
 type book struct {
-	At     int64     `json:"at"`
-	Price  float64   `json:"price"`
-	Supply int64     `json:"supply"`
-	Usage  *int64    `json:"usage"`
-	Demand int64     `json:"demand"`
-	System *int64    `json:"system"`
-	State  State     `json:"state"`
-	Rows   []bookRow `json:"rows"`
+	At     int64           `json:"at"`
+	Price  float64         `json:"price"`
+	Supply int64           `json:"supply"`
+	Usage  *int64          `json:"usage"`
+	Demand int64           `json:"demand"`
+	System *int64          `json:"system"`
+	State  nodestate.State `json:"state"`
+	Rows   []bookRow       `json:"rows"`
 }
 
 // bookRow is a pod in the order book. Without a decision it has only its limit in force.
@@ -156,7 +157,7 @@ func bookFigures(h *history, q url.Values) (any, error) {
 	n := f.node
 	b := book{
 		At: f.at.UnixMilli(), Price: float64(n.Price), Supply: int64(n.Supply), Usage: known(int64(n.Usage), n.UsageKnown),
-		Demand: int64(n.Demand), System: known(int64(n.System), n.SystemKnown), State: StateOf(n.FloorsExceedSupply, n.Price),
+		Demand: int64(n.Demand), System: known(int64(n.System), n.SystemKnown), State: nodestate.Of(n.FloorsExceedSupply, n.Price),
 		Rows: make([]bookRow, 0, len(f.rows)),
 	}
 	for _, r := range f.rows {

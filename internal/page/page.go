@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/nodestate"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/market"
 )
@@ -38,39 +39,16 @@ type Cluster struct {
 
 // Node is a node's market. Amounts are thousandths of a core.
 type Node struct {
-	Node    string  `json:"node"`
-	State   State   `json:"state"`
-	Price   float64 `json:"price"`
-	Supply  int64   `json:"supply"`
-	Usage   int64   `json:"usage"`
-	Demand  int64   `json:"demand"`
-	Managed int     `json:"managed"`
-	Capped  int     `json:"capped"`
+	Node    string          `json:"node"`
+	State   nodestate.State `json:"state"`
+	Price   float64         `json:"price"`
+	Supply  int64           `json:"supply"`
+	Usage   int64           `json:"usage"`
+	Demand  int64           `json:"demand"`
+	Managed int             `json:"managed"`
+	Capped  int             `json:"capped"`
 	// Seen is the time of the figures, in milliseconds since 1970.
 	Seen int64 `json:"seen"`
-}
-
-// State is the state of a node's market.
-type State string
-
-// The states, the best first.
-const (
-	Free    State = "free"    // CPU has no price
-	Scarce  State = "scarce"  // CPU has a price
-	Full    State = "full"    // the floors of the pods exceed the supply
-	Unknown State = "unknown" // the agent tells no market
-	Silent  State = "silent"  // the agent renews its Lease no more
-)
-
-// StateOf is the state of a market that is known.
-func StateOf(floorsExceedSupply bool, price market.Price) State {
-	switch {
-	case floorsExceedSupply:
-		return Full
-	case price > 0:
-		return Scarce
-	}
-	return Free
 }
 
 // file is a recording as a source: a cluster of one node, as it was at the end.
@@ -85,14 +63,14 @@ func File(rec *record.Recording) (Source, error) {
 	if n == 0 {
 		return nil, fmt.Errorf("the recording of node %s holds no minute; record again with \"kubectl mbcas record\"", rec.About.Node)
 	}
-	f := &file{rec: rec, node: Node{Node: rec.About.Node, State: Unknown, Seen: rec.Minutes[n-1].To.UnixMilli()}}
+	f := &file{rec: rec, node: Node{Node: rec.About.Node, State: nodestate.Unknown, Seen: rec.Minutes[n-1].To.UnixMilli()}}
 	m, err := replayMinute(rec, rec.Minutes[n-1])
 	if err != nil {
 		return nil, err
 	}
 	if n := len(m.frames); n > 0 {
 		last := m.frames[n-1]
-		f.node.State = StateOf(last.node.FloorsExceedSupply, last.node.Price)
+		f.node.State = nodestate.Of(last.node.FloorsExceedSupply, last.node.Price)
 		f.node.Price, f.node.Supply = float64(last.node.Price), int64(last.node.Supply)
 		f.node.Usage, f.node.Demand = int64(last.node.Usage), int64(last.node.Demand)
 		for _, r := range last.rows {

@@ -67,8 +67,8 @@ func Play(rec *record.Recording, visit func(*Frame) error) (Summary, error) {
 	for i, m := range rec.Minutes {
 		if i == 0 {
 			s.From = m.From
-		} else if gap := m.From.Sub(s.To); gap > missingFrom {
-			s.Missing += gap
+		} else if rec.Minutes[i-1].Seq+1 != m.Seq { // a step of the clock is no gap
+			s.Missing += max(0, m.From.Sub(s.To))
 		}
 		s.Minutes++
 		p := player{summary: &s, minute: m.Seq, visit: visit}
@@ -90,9 +90,6 @@ func Read(m *record.Minute, begin func(*record.Keyframe) error, event func(*reco
 	}()
 	return m.Read(begin, event)
 }
-
-// missingFrom is the least time between two minutes in which something is missing.
-const missingFrom = 15 * time.Second
 
 // player plays a minute.
 type player struct {

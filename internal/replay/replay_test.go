@@ -1,9 +1,9 @@
 package replay_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,24 +15,8 @@ import (
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/recordings"
 )
-
-// everything keeps all of a test.
-var everything = record.Limits{Keep: 24 * time.Hour, Bytes: 1 << 30}
-
-// written is the recording as a file that was read again.
-func written(t *testing.T, rec *record.Recorder) *record.Recording {
-	t.Helper()
-	var file bytes.Buffer
-	if err := rec.WriteTo(&file, record.About{Node: "node-1"}, 0); err != nil {
-		t.Fatal(err)
-	}
-	got, err := record.Open(&file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
 
 // TestReplayEqualsRecording: every scenario of the catalogue, recorded and read from a file, gives the recorded results
 // again, whether it is played from its beginning or from any of its minutes; with the settings that ship, and with what
@@ -44,13 +28,7 @@ func TestReplayEqualsRecording(t *testing.T) {
 		for _, s := range scenario.Catalogue() {
 			t.Run(name+"/"+s.Name, func(t *testing.T) {
 				t.Parallel()
-				cfg := cfg
-				cfg.Record = record.NewRecorder(everything)
-				setup := s.Setup(0, 1)
-				setup.Length, setup.WarmUp = min(setup.Length, 130*time.Second), 0
-				sim.Run(setup, mbcas.New(cfg))
-
-				rec := written(t, cfg.Record)
+				rec := recordings.Played(t, s.Name, cfg, 130*time.Second)
 				minutes := rec.Minutes
 				for from := range minutes {
 					rec.Minutes = minutes[from:]
@@ -74,7 +52,7 @@ func TestReplayEqualsRecording(t *testing.T) {
 // TestJoinsReplay: pods that are taken in between two rounds, and looks at them, are replayed.
 func TestJoinsReplay(t *testing.T) {
 	cfg := mbcas.DefaultConfig()
-	cfg.Record = record.NewRecorder(everything)
+	cfg.Record = record.NewRecorder(recordings.Everything)
 	at := func(ms int) time.Duration { return 62*time.Second + time.Duration(ms)*time.Millisecond }
 	sim.Run(sim.Setup{Machine: sim.Machine{Cores: 4}, Length: 80 * time.Second, Seed: 1, Pods: []sim.PodSpec{
 		{Name: "other", Request: 500, Limit: 1000, Spin: load.Constant(0.1)},
@@ -82,7 +60,7 @@ func TestJoinsReplay(t *testing.T) {
 		{Name: "second", Request: 100, Limit: 500, Spin: load.Constant(1), Start: at(5300)},
 	}}, mbcas.New(cfg))
 	raised := 0
-	sum, err := replay.Play(written(t, cfg.Record), func(f *replay.Frame) error {
+	sum, err := replay.Play(recordings.Of(t, cfg.Record), func(f *replay.Frame) error {
 		if f.Round == nil {
 			raised += len(f.Output.Decisions)
 		}
@@ -95,7 +73,7 @@ func TestJoinsReplay(t *testing.T) {
 
 // TestDivergence: events whose recorded result is another are counted, and the first is named.
 func TestDivergence(t *testing.T) {
-	rec := record.NewRecorder(everything)
+	rec := record.NewRecorder(recordings.Everything)
 	var state round.State
 	at := func(s int) time.Time { return time.Date(2026, 11, 21, 12, 0, s, 0, time.UTC) }
 	for second := range 70 {
@@ -109,7 +87,7 @@ func TestDivergence(t *testing.T) {
 	}
 	rec.Gap(at(70), "a reason")
 	others, gaps := 0, ""
-	sum, err := replay.Play(written(t, rec), func(f *replay.Frame) error {
+	sum, err := replay.Play(recordings.Of(t, rec), func(f *replay.Frame) error {
 		if f.Other {
 			others++
 		}
@@ -125,7 +103,7 @@ func TestDivergence(t *testing.T) {
 		t.Errorf("the first difference is %s, want %s", got, want)
 	}
 	stop := errors.New("enough")
-	if _, err := replay.Play(written(t, rec), func(*replay.Frame) error { return stop }); !errors.Is(err, stop) {
+	if _, err := replay.Play(recordings.Of(t, rec), func(*replay.Frame) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("a visit's error becomes %v", err)
 	}
 }
@@ -135,7 +113,7 @@ func TestOddFile(t *testing.T) {
 	odd := func(record func(*record.Recorder)) error {
 		rec := record0()
 		record(rec)
-		_, err := replay.Play(written(t, rec), func(*replay.Frame) error { return nil })
+		_, err := replay.Play(recordings.Of(t, rec), func(*replay.Frame) error { return nil })
 		return err
 	}
 	pods := []round.PodInput{{}}
@@ -150,7 +128,7 @@ func TestOddFile(t *testing.T) {
 	}
 	rec := record0()
 	rec.Round(round.Input{Now: at}, nil, &round.Output{})
-	err := replay.Read(written(t, rec).Minutes[0], func(*record.Keyframe) error { return nil }, func(*record.Event) error { panic("of a round") })
+	err := replay.Read(recordings.Of(t, rec).Minutes[0], func(*record.Keyframe) error { return nil }, func(*record.Event) error { panic("of a round") })
 	if err == nil || !strings.Contains(err.Error(), "minute 1, from 2026-11-21T12:00:00Z, cannot be replayed") {
 		t.Errorf("a panic becomes %v", err)
 	}
@@ -158,14 +136,14 @@ func TestOddFile(t *testing.T) {
 
 // record0 is a recorder whose first minute has begun.
 func record0() *record.Recorder {
-	rec := record.NewRecorder(everything)
+	rec := record.NewRecorder(recordings.Everything)
 	rec.Begin(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), round.DefaultConfig(), &round.State{})
 	return rec
 }
 
-// TestMissing: the time that a recording no longer holds is told.
+// TestMissing: the time of the minutes that a recording no longer holds is told, and a step of the clock is none.
 func TestMissing(t *testing.T) {
-	rec := record.NewRecorder(everything)
+	rec := record.NewRecorder(recordings.Everything)
 	for _, minute := range []int{0, 1, 30} {
 		in := round.Input{Now: time.Date(2026, 11, 21, 12, minute, 0, 0, time.UTC)}
 		var out round.Output
@@ -173,8 +151,14 @@ func TestMissing(t *testing.T) {
 		_, out = round.Run(round.DefaultConfig(), round.State{}, in)
 		rec.Round(in, nil, &out)
 	}
-	sum, err := replay.Play(written(t, rec), func(*replay.Frame) error { return nil })
-	if err != nil || sum.Missing != 30*time.Minute || sum.Minutes != 3 || sum.Others != 0 {
+	whole := recordings.Of(t, rec)
+	nothing := func(*replay.Frame) error { return nil }
+	if sum, err := replay.Play(whole, nothing); err != nil || sum.Missing != 0 || sum.Minutes != 3 {
+		t.Errorf("of minutes in a row: %+v, %v", sum, err)
+	}
+	whole.Minutes = slices.Delete(whole.Minutes, 1, 2)
+	sum, err := replay.Play(whole, nothing)
+	if err != nil || sum.Missing != 30*time.Minute || sum.Minutes != 2 || sum.Others != 0 {
 		t.Errorf("%+v, %v", sum, err)
 	}
 	if !strings.Contains(sum.From.String(), "12:00:00") || !strings.Contains(sum.To.String(), "12:30:00") {

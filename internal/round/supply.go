@@ -54,6 +54,20 @@ func (g *Gauge) Measure(cfg Config, n Node, r sense.NodeRates) (d NodeDecision, 
 	return d, lasted(g.fullFor, r.Elapsed, cfg.Onset)
 }
 
+// The supply is idle where usage is below it by this share and this much. Smaller takes the noise of a busy node
+// for idle CPU; larger takes CPU that a throttled pod could have used for scarce.
+const (
+	idleShare = 0.02
+	leastIdle = cpu.Milli(100)
+)
+
+// HasIdleCPU says whether pods used less than the market sold, for figures of what limits cost; known is false
+// where usage was not read.
+func (n NodeDecision) HasIdleCPU() (idle, known bool) {
+	least := max(leastIdle, cpu.FromCores(idleShare*n.Supply.Cores()))
+	return n.UsageKnown && n.Supply-n.Usage >= least, n.UsageKnown
+}
+
 // PressureFrom is the share of a node's CPUs that are busy from which rounds at this interval need the pressure of
 // containers. It counts on a full node alone. The node is full after Onset, so the pressure is read at the beginning
 // of the first interval that uses it; 0 where the first round on a full node uses it, so that it is always needed.

@@ -1,40 +1,23 @@
 package story
 
 import (
-	"bytes"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
-	"github.com/mbcas/mbcas/internal/lab/scenario"
-	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/replay"
+	"github.com/mbcas/mbcas/internal/testing/recordings"
 )
 
 // recorded is a simulated node on which CPU becomes scarce.
 func recorded(t *testing.T) *record.Recording {
 	t.Helper()
-	s, err := scenario.Find("requests-that-tell", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := mbcas.DefaultConfig()
-	cfg.Record = record.NewRecorder(record.Limits{Keep: time.Hour, Bytes: 1 << 30})
-	setup := s.Setup(0, 1)
-	setup.Length, setup.WarmUp = 150*time.Second, 0
-	sim.Run(setup, mbcas.New(cfg))
-	var b bytes.Buffer
-	if err := cfg.Record.WriteTo(&b, record.About{Node: "node-1"}, 0); err != nil {
-		t.Fatal(err)
-	}
-	rec, err := record.Open(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rec
+	return recordings.Played(t, "requests-that-tell", mbcas.DefaultConfig(), 150*time.Second)
 }
 
 // TestAt: the answer has the figures of the last round that is not later, also of the one a second before; a pod or a time
@@ -57,14 +40,15 @@ func TestAt(t *testing.T) {
 		t.Fatalf("%d rounds cap a pod, %v", len(at), err)
 	}
 	about := Pod(capped.Namespace, capped.Name)
-	for round, want := range at {
+	times := slices.SortedFunc(maps.Keys(at), time.Time.Compare)
+	for _, round := range []time.Time{times[0], times[len(times)/2], times[len(times)-1]} {
+		want := at[round]
 		for _, after := range []time.Duration{0, 50 * time.Millisecond} {
 			a, err := At(rec, about, round.Add(after))
 			if err != nil || !a.At.Equal(round) || !strings.Contains(a.Text(), want) || !strings.Contains(a.Text(), "so the price was") {
 				t.Fatalf("%v after %v: want %q, %v:\n%s", after, round, want, err, a.Text())
 			}
 		}
-		break
 	}
 	if _, err := At(rec, about, rec.Minutes[0].From.Add(-time.Second)); !errors.Is(err, ErrNotRecorded) || !strings.Contains(err.Error(), "the recording of node node-1 is from") {
 		t.Errorf("before the recording: %v", err)
@@ -90,7 +74,7 @@ func TestTell(t *testing.T) {
 		}
 	}
 	s.Replayed.First, s.Replayed.Missing = &replay.Difference{}, 90*time.Second
-	if text := s.Text(); !strings.Contains(text, "Caution: another version") || !strings.Contains(text, "no longer has 1m30s") {
+	if text := s.Text(); !strings.Contains(text, "other results than MBCAS v0.1.0 has recorded") || !strings.Contains(text, "no longer has 1m30s") {
 		t.Errorf("%s", text)
 	}
 }

@@ -32,6 +32,7 @@ type Entry struct {
 // Story is a recording in sentences.
 type Story struct {
 	Node     string         `json:"node"`
+	Version  string         `json:"version"`
 	From     time.Time      `json:"from"`
 	To       time.Time      `json:"to"`
 	Replayed replay.Summary `json:"-"`
@@ -58,7 +59,7 @@ func Tell(rec *record.Recording, about About) (Story, error) {
 		return nil
 	})
 	s := Story{
-		Node: rec.About.Node, From: sum.From, To: sum.To, Replayed: sum, Entries: t.entries, Totals: t.totals.Totals(),
+		Node: rec.About.Node, Version: rec.About.Version, From: sum.From, To: sum.To, Replayed: sum, Entries: t.entries, Totals: t.totals.Totals(),
 	}
 	return s, err
 }
@@ -265,8 +266,8 @@ func (s Story) Text() string {
 		fmt.Fprintf(&b, "The recording no longer has %v of this time.\n", s.Replayed.Missing.Round(time.Second))
 	}
 	if d := s.Replayed.First; d != nil {
-		fmt.Fprintf(&b, "Caution: another version of MBCAS recorded this, and decides otherwise from %s on: its sentences are those of this version.\n",
-			d.At.UTC().Format("15:04:05.0"))
+		fmt.Fprintf(&b, "Caution: from %s on the replay gives other results than MBCAS %s has recorded: the sentences are of the replay.\n",
+			d.At.UTC().Format("15:04:05.0"), s.Version)
 	}
 	return b.String()
 }

@@ -1,43 +1,19 @@
 package whatif
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
-	"github.com/mbcas/mbcas/internal/lab/scenario"
-	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/internal/record"
+	"github.com/mbcas/mbcas/internal/testing/recordings"
 )
 
 // recorded is a simulated node on which CPU is scarce: six services that request 700m, and three hogs that request 200m.
-func recorded(t testing.TB, length time.Duration) *record.Recording {
+func recorded(t *testing.T) *record.Recording {
 	t.Helper()
-	return recordedOf(t, "requests-that-tell", length)
-}
-
-func recordedOf(t testing.TB, name string, length time.Duration) *record.Recording {
-	t.Helper()
-	s, err := scenario.Find(name, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := mbcas.DefaultConfig()
-	cfg.Record = record.NewRecorder(record.Limits{Keep: time.Hour, Bytes: 1 << 30})
-	setup := s.Setup(0, 1)
-	setup.Length, setup.WarmUp = length, 0
-	sim.Run(setup, mbcas.New(cfg))
-	var b bytes.Buffer
-	if err := cfg.Record.WriteTo(&b, record.About{Node: "node-1"}, 0); err != nil {
-		t.Fatal(err)
-	}
-	rec, err := record.Open(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rec
+	return recordings.Played(t, "requests-that-tell", mbcas.DefaultConfig(), 150*time.Second)
 }
 
 func decided(t *testing.T, rec *record.Recording, c Change) Comparison {
@@ -51,7 +27,7 @@ func decided(t *testing.T, rec *record.Recording, c Change) Comparison {
 
 // TestNoChange: a change that changes nothing gives the same.
 func TestNoChange(t *testing.T) {
-	rec := recorded(t, 150*time.Second)
+	rec := recorded(t)
 	same := 0.1
 	for name, c := range map[string]Change{"none": {}, "the same reserve": {Reserve: &same}, "no pod of the pattern": {Pods: []PodChange{{Pattern: "other/*", OptOut: true}}}} {
 		got := decided(t, rec, c)
@@ -78,7 +54,7 @@ func of(t *testing.T, c Comparison, name string) Pod {
 
 // TestChanges: each kind of change does to limits what it says.
 func TestChanges(t *testing.T) {
-	rec := recorded(t, 150*time.Second)
+	rec := recorded(t)
 	none, much := 0.0, 0.4
 	if c := decided(t, rec, Change{Reserve: &none}); c.After.Supply <= c.Before.Supply || c.After.Withheld >= c.Before.Withheld || c.After.Price >= c.Before.Price {
 		t.Errorf("no reserve:\n%s", c.Text())
@@ -131,7 +107,7 @@ func TestBadChange(t *testing.T) {
 //
 //	go test -run '^$' -bench HalfAnHour ./internal/whatif
 func BenchmarkHalfAnHour(b *testing.B) {
-	rec := recordedOf(b, "hundred-pods", 30*time.Minute)
+	rec := recordings.Played(b, "hundred-pods", mbcas.DefaultConfig(), 30*time.Minute)
 	reserve := 0.05
 	for b.Loop() {
 		c, err := Decide(rec, Change{Reserve: &reserve})

@@ -15,6 +15,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/load"
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
 	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/internal/nodestate"
 	"github.com/mbcas/mbcas/internal/page"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/replay"
@@ -129,18 +130,19 @@ func (fleet) Cluster(context.Context) (page.Cluster, error) {
 	c := page.Cluster{Live: true}
 	for i := range fleetNodes {
 		n := page.Node{
-			Node: fmt.Sprintf("node-%04d", i), State: page.Free, Supply: 8000, Usage: 4000, Demand: 5000, Managed: 30,
+			Node: fmt.Sprintf("node-%04d", i), State: nodestate.Free,
+			Supply: 8000, Usage: 4000, Demand: 5000, Managed: 30,
 			Seen: 1795000000000,
 		}
 		switch {
 		case i%1000 == 7:
-			n.State, n.Price = page.Full, 9
+			n.State, n.Price = nodestate.Full, 9
 		case i%1000 == 8:
-			n.State = page.Silent
+			n.State = nodestate.Silent
 		case i%1000 == 9:
-			n.State = page.Unknown
+			n.State = nodestate.Unknown
 		case i%4 == 0:
-			n.State, n.Price, n.Capped = page.Scarce, 0.001*float64(i), i%30
+			n.State, n.Price, n.Capped = nodestate.Scarce, 0.001*float64(i), i%30
 		}
 		c.Nodes = append(c.Nodes, n)
 	}
@@ -363,7 +365,7 @@ type hostile struct{ page.Source }
 const markup = `<img src=x onerror="document.title='taken over'">`
 
 func (hostile) Cluster(context.Context) (page.Cluster, error) {
-	return page.Cluster{Nodes: []page.Node{{Node: markup, State: page.Free}}, Notes: []string{markup}}, nil
+	return page.Cluster{Nodes: []page.Node{{Node: markup, State: nodestate.Free}}, Notes: []string{markup}}, nil
 }
 
 // TestMarkupInNames: names with markup are shown as text, in each view, and the address of a node is that node's.

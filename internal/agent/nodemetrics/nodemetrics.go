@@ -74,22 +74,9 @@ func (c *Collector) Observe(r Round) {
 	c.last, c.at = figuresOf(r), r.At
 }
 
-// The supply is idle where usage is below it by this share and this much. Smaller takes the noise of a
-// busy node for idle CPU; larger takes CPU that a throttled pod could have used for scarce.
-const (
-	idleShare = 0.02
-	leastIdle = cpu.Milli(100)
-)
-
-// isIdle says whether pods used less than the market sold. known is false where usage was not read.
-func isIdle(n round.NodeDecision) (idle, known bool) {
-	least := max(leastIdle, cpu.FromCores(idleShare*n.Supply.Cores()))
-	return n.Supply-n.Usage >= least, n.UsageKnown
-}
-
 // add adds a round of that many seconds.
 func (c *counts) add(r Round, seconds float64) {
-	idle, known := isIdle(r.Output.Node)
+	idle, known := r.Output.Node.HasIdleCPU()
 	for _, d := range r.Output.Decisions {
 		switch throttled := seconds * d.ThrottleRatio; {
 		case !known:

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -60,6 +61,16 @@ func Few(names []string) string {
 
 // OneLine replaces each run of white space by a single space.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// Printable replaces control characters, all but the ends of lines: a recording of others may hold what a terminal obeys.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
 
 // Percent is a cell of a table; "" for nil.
 func Percent(p *int32) string {

@@ -73,3 +73,10 @@ func TestTable(t *testing.T) {
 		t.Errorf("without a header: %q", got)
 	}
 }
+
+// TestPrintable: what a terminal obeys is replaced, and lines stay.
+func TestPrintable(t *testing.T) {
+	if got, want := Printable("a\x1b[2Jb\r\n\tc\u009b"), "a\ufffd[2Jb\ufffd\n\tc\ufffd"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

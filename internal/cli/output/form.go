@@ -116,11 +116,15 @@ func (f Form) Write(w io.Writer, v View, style format.Style) error {
 	case CustomColumns:
 		return writeColumns(w, v.Items(), template)
 	}
-	return f.Encode(w, v, func() string { return v.Text(style) })
+	return f.encode(w, v, func() string { return v.Text(style) }) // with the control characters of colors
 }
 
-// Encode writes v as JSON or YAML, or else as text.
+// Encode writes v as JSON or YAML, or else as text, without control characters.
 func (f Form) Encode(w io.Writer, v any, text func() string) error {
+	return f.encode(w, v, func() string { return format.Printable(text()) })
+}
+
+func (f Form) encode(w io.Writer, v any, text func() string) error {
 	var data []byte
 	var err error
 	switch f {

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/record"
@@ -12,8 +15,10 @@ import (
 // Live is the recording of the node that is looked at, as it goes on. Another node replaces it.
 type Live struct {
 	Access *cluster.Access
-	from   Source
-	rec    *record.Recording
+
+	mu   sync.Mutex
+	from Source
+	rec  *record.Recording
 }
 
 // maxMinutes bounds what is kept of a node.
@@ -22,6 +27,8 @@ const maxMinutes = 120
 // Recording is that of a node until now. Of a node that was read before only what is new is fetched, from that node's
 // agent alone.
 func (l *Live) Recording(ctx context.Context, node string) (*record.Recording, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.rec == nil || l.from.Node != node {
 		l.from, l.rec = Source{Node: node}, &record.Recording{}
 	}
@@ -31,7 +38,16 @@ func (l *Live) Recording(ctx context.Context, node string) (*record.Recording, e
 	if over := len(l.rec.Minutes) - maxMinutes; over > 0 {
 		l.rec.Minutes = l.rec.Minutes[over:]
 	}
-	return l.rec, nil
+	return &record.Recording{About: l.rec.About, Minutes: slices.Clone(l.rec.Minutes)}, nil
+}
+
+// Since is that without the minutes that ended before a time.
+func (l *Live) Since(ctx context.Context, node string, from time.Time) (*record.Recording, error) {
+	rec, err := l.Recording(ctx, node)
+	if err == nil {
+		rec.Minutes = slices.DeleteFunc(rec.Minutes, func(m *record.Minute) bool { return m.To.Before(from) })
+	}
+	return rec, err
 }
 
 // extend fetches what a recording does not have yet, with its last minute, which was not over. Where the agent has

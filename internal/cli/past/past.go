@@ -162,7 +162,7 @@ func Save(ctx context.Context, a *cluster.Access, s format.Streams, from *Source
 	fmt.Fprintf(s.Out, "%s: node %s from %s to %s, %.1f MiB\n", out, from.Node, first.UTC().Format("2006-01-02 15:04:05"),
 		last.UTC().Format("15:04:05 UTC"), float64(size)/(1<<20))
 	for _, p := range all.About.Pins {
-		fmt.Fprintf(s.Out, "  kept for longer: %s, %s\n", p.At.UTC().Format("2006-01-02 15:04:05 UTC"), p.Why)
+		fmt.Fprintf(s.Out, "  kept for longer: %s, %s\n", p.At.UTC().Format("2006-01-02 15:04:05 UTC"), format.Printable(p.Why))
 	}
 	fmt.Fprintf(s.Out, "Next: kubectl mbcas story %s\n", out)
 	return nil
@@ -197,7 +197,8 @@ func Replay(s format.Streams, rec *record.Recording) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Out, "Node %s, MBCAS %s on %s, from %s to %s.\n", rec.About.Node, rec.About.Version, rec.About.Arch,
+	fmt.Fprintf(s.Out, "Node %s, MBCAS %s on %s, from %s to %s.\n",
+		format.Printable(rec.About.Node), format.Printable(rec.About.Version), format.Printable(rec.About.Arch),
 		sum.From.UTC().Format("2006-01-02 15:04:05"), sum.To.UTC().Format("15:04:05 UTC"))
 	fmt.Fprintf(s.Out, "%s, %s, %s and %s.\n", format.Plural(sum.Rounds, "round"), format.Plural(sum.Looks, "look"),
 		format.Plural(sum.Joins, "join"), format.Plural(sum.Decisions, "decision"))

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/output"
+	"github.com/mbcas/mbcas/internal/cli/past"
+	"github.com/mbcas/mbcas/internal/cli/top"
+	"github.com/mbcas/mbcas/internal/page"
+)
+
+// top and dashboard show the cluster as it goes on, and the past of a node beside it.
+
+func topCommand(s Streams, f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "top",
+		Short: "Watch nodes and pods live, and step back through what was recorded",
+		Long: "Watch the nodes of the cluster, the pods of a node, or one pod. Enter opens, Esc goes back, space freezes the\n" +
+			"picture, [ and ] step through the time that was recorded, / filters, s sorts, ? shows all keys.\n" +
+			"Where the output is no terminal, it is that of \"nodes --watch\".",
+		Args: noArgs,
+		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
+			if s.Screen == nil {
+				return showNodes(ctx, a, s, "price", output.Watch())
+			}
+			return top.Run(ctx, topSource(a), os.Stdin, s.Out)
+		}),
+	}
+}
+
+// topSource reads for top: the market of each node from the Leases, and rounds from the recording of a node.
+func topSource(a *cluster.Access) top.Source {
+	live := &past.Live{Access: a}
+	return top.Source{
+		Now: a.Now,
+		Cluster: func(ctx context.Context) (top.Cluster, error) {
+			v, err := readNodes(ctx, a)
+			if err != nil {
+				return top.Cluster{}, err
+			}
+			c := top.Cluster{At: v.now}
+			for _, n := range v.Nodes {
+				c.Nodes = append(c.Nodes, top.Node{
+					Name: n.Node, State: string(n.State), Price: n.Price, Supply: n.Supply, Usage: n.Usage, Demand: n.Demand,
+					Managed: n.Managed, Capped: n.Capped,
+				})
+			}
+			return c, nil
+		},
+		Node: func(ctx context.Context, node string, from time.Time) ([]top.Round, error) {
+			rec, err := live.Since(ctx, node, from)
+			if err != nil {
+				return nil, err
+			}
+			return top.Rounds(rec)
+		},
+	}
+}
+
+func dashboardCommand(s Streams, f *flags) *cobra.Command {
+	from := newSource(f)
+	cmd := &cobra.Command{
+		Use:   "dashboard [FILE]",
+		Short: "Serve a page with the cluster, nodes and pods over time, to this machine",
+		Long: "Serve a page to the browsers of this machine, until the command ends: the nodes of the cluster by price, a node over time\n" +
+			"with its order book at each second, and a pod with the reasons for its limit. With a file it shows a recording,\n" +
+			"without a cluster. It listens on 127.0.0.1 alone, answers the printed address alone, and writes nothing. It reads\n" +
+			"the Leases of the agents every 10 s, and the recording of the one node that is looked at, with your own rights.",
+		Example: "  kubectl mbcas dashboard\n  kubectl mbcas dashboard --node node-1\n  kubectl mbcas dashboard node-1-20261121T120000" + past.Extension,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return nil
+			case len(args) > 1 || from.Node != "":
+				return UsageError{Err: fmt.Errorf("%q takes one file, or --node", cmd.CommandPath())}
+			}
+			from.File = args[0]
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			src, err := from.pageSource(cmd.Context(), s)
+			if err != nil {
+				return err
+			}
+			if !page.Built() {
+				fmt.Fprintln(s.Err, "this kubectl-mbcas was built without the page: make page")
+			}
+			return page.Serve(cmd.Context(), src, page.View(from.Node), func(url string) {
+				fmt.Fprintf(s.Out, "%s\nThe page ends with this command (Ctrl-C). Its address is a secret of yours.\n", url)
+			})
+		},
+	}
+	from.bind(cmd)
+	return cmd
+}
+
+// pageSource is what the page shows: the file, or the cluster.
+func (s *source) pageSource(ctx context.Context, streams Streams) (page.Source, error) {
+	if s.File != "" {
+		rec, err := s.Read(ctx, streams)
+		if err != nil {
+			return nil, err
+		}
+		s.Node = rec.About.Node
+		return page.File(rec)
+	}
+	a, err := s.Connect()
+	if err != nil {
+		return nil, err
+	}
+	return &liveSource{Live: past.Live{Access: a}}, nil
+}
+
+// liveSource is the cluster as it goes on.
+type liveSource struct {
+	past.Live
+	mu   sync.Mutex
+	last page.Cluster
+	read time.Time
+}
+
+// leaseInterval is how often the Leases of the agents are listed, however many tabs are open.
+const leaseInterval = 10 * time.Second
+
+// Cluster is the market of each node, as nodes has it.
+func (l *liveSource) Cluster(ctx context.Context) (page.Cluster, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.Access.Now()
+	if !l.read.IsZero() && now.Sub(l.read) < leaseInterval {
+		return l.last, nil
+	}
+	view, err := readNodes(ctx, l.Access)
+	if err != nil {
+		return page.Cluster{}, err
+	}
+	l.last, l.read = page.Cluster{Live: true, Nodes: make([]page.Node, 0, len(view.Nodes)), Notes: view.Notes}, now
+	if len(view.Nodes) == 0 {
+		l.last.Notes = append(l.last.Notes, view.none())
+	}
+	for _, n := range view.Nodes {
+		l.last.Nodes = append(l.last.Nodes, page.Node{
+			Node: n.Node, State: n.State, Price: float64(n.Price), Supply: int64(n.Supply), Usage: int64(n.Usage),
+			Demand: int64(n.Demand), Managed: n.Managed, Capped: n.Capped, Seen: n.Renewed.UnixMilli(),
+		})
+	}
+	return l.last, nil
+}
