@@ -163,8 +163,10 @@ var contents = []struct{ object, path, want string }{
 	{hook, "spec.template.spec.serviceAccountName", `"mbcas-controller"`},
 	{hook, "spec.template.spec.containers.0.env.0", `{"name":"MBCAS_RESTORE_TIMEOUT","value":"9m"}`},
 	{"PodMonitor/mbcas-agent", "metadata.labels.release", `"prometheus"`},
-	{"PodMonitor/mbcas-agent", "spec.podMetricsEndpoints", `[{"path":"/metrics","port":"http"}]`},
-	{"PodMonitor/mbcas-controller", "spec.podMetricsEndpoints", `[{"path":"/metrics","port":"metrics"}]`},
+	{"PodMonitor/mbcas-agent", "spec.podMetricsEndpoints",
+		`[{"path":"/metrics","port":"http","relabelings":` + nodeLabel + `}]`},
+	{"PodMonitor/mbcas-controller", "spec.podMetricsEndpoints",
+		`[{"path":"/metrics","port":"metrics","relabelings":` + nodeLabel + `}]`},
 	{"NetworkPolicy/mbcas-agent", "spec.ingress",
 		`[{"from":[{"namespaceSelector":{"matchLabels":{"team":"monitoring"}}}],` +
 			`"ports":[{"port":"http","protocol":"TCP"}]}]`},
@@ -176,6 +178,9 @@ var contents = []struct{ object, path, want string }{
 		`[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"devs"},` +
 			`{"kind":"ServiceAccount","name":"ci","namespace":"build"}]`},
 }
+
+// nodeLabel gives each series the label by which rules and dashboards tell nodes apart.
+const nodeLabel = `[{"sourceLabels":["__meta_kubernetes_pod_node_name"],"targetLabel":"node"}]`
 
 // TestContents: values arrive where they belong, in the form that Kubernetes reads.
 func TestContents(t *testing.T) {
