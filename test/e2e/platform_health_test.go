@@ -54,6 +54,14 @@ func (p *platform) contend(t *testing.T) {
 	}
 }
 
+// calm ends what contend began.
+func (p *platform) calm(t *testing.T) {
+	t.Helper()
+	for _, pod := range p.contended {
+		spin(t, pod, 0)
+	}
+}
+
 // noDisruptionNoDecrease: while CPU is scarce, a pod whose PodDisruptionBudget allows no disruption keeps
 // at least its declared limit, while the same pod without a budget is lowered below it.
 func (p *platform) noDisruptionNoDecrease(t *testing.T) {
