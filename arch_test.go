@@ -71,8 +71,8 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/agent/nodemetrics", "cpu market internal/kernel internal/round github.com/prometheus"},
 	{"internal/agent/objects", "api/v1alpha1 internal/kube kubernetes"},
 	{"internal/agent", `
-		cpu market internal/kernel internal/demand internal/round internal/record api/v1alpha1 internal/kube internal/allocation
-		internal/buildinfo internal/agent/nodemetrics internal/agent/objects internal/agent/health internal/agent/recording
+		cpu market internal/kernel internal/demand internal/round internal/record api/v1alpha1 api/v1alpha1/reasons
+		internal/kube internal/allocation internal/buildinfo internal/agent/nodemetrics internal/agent/objects internal/agent/health internal/agent/recording
 		kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
 	{"internal/sharding", "actuator actuator/podresize internal/kube kubernetes"},
 	{"internal/flowcontrol", `

@@ -196,6 +196,7 @@ func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	l.record.Begin(now, l.cfg, &l.state)
 	l.state, r.Output = l.decide(s, in)
 	l.record.Round(l.setAside(s, in), s.Names, &r.Output)
+	l.record.Harmed(now, s.Harmed)
 	l.logChanges(r.Output)
 	end := time.Now()
 	r.Duration = end.Sub(now)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -27,6 +28,7 @@ type snapshot struct {
 	NodeUID types.UID
 	Refs    []podRef
 	Names   []record.Name // those of Refs, for the recorder
+	Harmed  []record.Name // pods that a decrease has harmed, as the controller tells
 	Pods    []round.PodInput
 	Targets []kernel.Target
 	// Unread are managed pods of which it is not known yet what is published.
@@ -99,6 +101,9 @@ func newSnapshot(
 		r := podRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Created: pod.CreationTimestamp.Time}
 		var p round.PodInput
 		if managed != nil {
+			if c := managed.Constraints; c != nil && c.NoDecrease == string(reasons.UnhealthyAfterDecrease) {
+				s.Harmed = append(s.Harmed, record.Name{Namespace: pod.Namespace, Name: pod.Name})
+			}
 			r.Allocation = managed.AllocationUID
 			var known bool
 			if p.Published, known = published[r.Allocation]; !known {

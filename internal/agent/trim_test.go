@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -10,12 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/agent/objects"
+	"github.com/mbcas/mbcas/internal/agent/recording"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/recordings"
 )
 
 func cpus(s string) corev1.ResourceList {
@@ -224,5 +230,37 @@ func TestStartingPodsAreRead(t *testing.T) {
 	pod.DeletionTimestamp = &metav1.Time{Time: t0}
 	if s, _ = newSnapshot("n1", newNode(), []*corev1.Pod{pod}, told, nil); len(s.Starting) != 0 {
 		t.Errorf("%v is being deleted", s.Starting)
+	}
+}
+
+// TestSnapshotHarmed: pods that a decrease has harmed, as the controller tells, are known to the recorder; those that are not
+// lowered for another reason are not.
+func TestSnapshotHarmed(t *testing.T) {
+	pods := []*corev1.Pod{newPod("a"), newPod("b"), newPod("c")}
+	told := &v1alpha1.NodeAllocation{}
+	for i, why := range []reasons.Reason{reasons.UnhealthyAfterDecrease, reasons.ScaledByHPA} {
+		told.Spec.Pods = append(told.Spec.Pods, v1alpha1.NodePod{
+			UID: pods[i].UID, AllocationUID: "1", Constraints: &v1alpha1.Constraints{NoDecrease: string(why)},
+		})
+	}
+	s, _ := newSnapshot("n1", newNode(), pods, told, nil)
+	if want := []record.Name{{Namespace: "shop", Name: "a"}}; !slices.Equal(s.Harmed, want) {
+		t.Errorf("harmed are %v, want %v", s.Harmed, want)
+	}
+}
+
+// TestRoundPinsHarm: the loop hands them to its recorder.
+func TestRoundPinsHarm(t *testing.T) {
+	l, _ := newLoop(func(int) {})
+	rec := record.NewRecorder(record.DefaultLimits)
+	l.record = recording.Feed{To: rec, Log: l.log}
+	s := &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}}
+	l.snapshot = func() *snapshot { return s }
+	now := time.Now()
+	l.tick(t.Context(), now)
+	s = &snapshot{Node: s.Node, Harmed: []record.Name{{Namespace: "shop", Name: "a"}}}
+	l.tick(t.Context(), now.Add(time.Second))
+	if pins := recordings.Of(t, rec).About.Pins; len(pins) != 1 || !pins[0].Fault {
+		t.Errorf("pins %+v", pins)
 	}
 }

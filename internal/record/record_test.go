@@ -191,7 +191,7 @@ func TestPins(t *testing.T) {
 	for i := range 14_400 {
 		n.round(time.Duration(i) * time.Second)
 		if why := at[i]; why != "" {
-			n.to.Pin(t0.Add(time.Duration(i)*time.Second), why)
+			n.to.Pin(t0.Add(time.Duration(i)*time.Second), why, false)
 		}
 	}
 	rec, _ := opened(t, n.file(t, 0))
@@ -217,6 +217,48 @@ func TestPins(t *testing.T) {
 	n.to.mu.Unlock()
 	if rec, _ := opened(t, n.file(t, 0)); len(rec.Minutes) > 5 || holds(14_399) != true {
 		t.Errorf("%d minutes are left of few bytes", len(rec.Minutes))
+	}
+}
+
+// TestFaultPins: a fault outlasts any number of other incidents, also where those fill the part of the bytes that pins
+// have, and is told although another incident was just before; what belongs to an incident has its minutes after, too.
+func TestFaultPins(t *testing.T) {
+	n := newNode(Limits{Keep: 10 * time.Minute, Bytes: 1 << 30}, 2)
+	faults := map[int]string{2000: "panic", 2400: "another panic"}
+	for i := range 14_400 {
+		n.round(time.Duration(i) * time.Second)
+		at := t0.Add(time.Duration(i) * time.Second)
+		if i%1200 == 1199 || i == 1950 {
+			n.to.Pin(at, "overload", false)
+		}
+		if why := faults[i]; why != "" {
+			n.to.Pin(at, why, true)
+		}
+	}
+	holds := func(second int) bool {
+		rec, _ := opened(t, n.file(t, 0))
+		at := t0.Add(time.Duration(second) * time.Second)
+		return slices.ContainsFunc(rec.Minutes, func(m *Minute) bool { return !at.Before(m.From) && !at.After(m.To) })
+	}
+	for second, want := range map[int]bool{1650: false, 1720: true, 2000: true, 2400: true, 2690: true, 2790: false, 8000: false, 13_199: true} {
+		if holds(second) != want {
+			t.Errorf("second %d is held: %v, want %v", second, !want, want)
+		}
+	}
+	rec, _ := opened(t, n.file(t, 0))
+	var why []string
+	for _, p := range rec.About.Pins {
+		why = append(why, p.Why)
+	}
+	if !slices.Equal(why, []string{"panic", "overload", "overload"}) {
+		t.Errorf("pins %v", why)
+	}
+	n.to.mu.Lock()
+	n.to.limits.Bytes = pinnedShare * 20 * n.to.minutes[0].Bytes() // the window of the fault takes 18, and that of an overload 11
+	n.to.drop(t0.Add(4 * time.Hour))
+	n.to.mu.Unlock()
+	if !holds(2000) || holds(12_000) {
+		t.Errorf("the fault is held: %v, the first overload: %v; want the fault alone", holds(2000), holds(12_000))
 	}
 }
 

@@ -67,6 +67,10 @@ func (m *Minute) Bytes() int { return len(m.packed) }
 type Pin struct {
 	At  time.Time
 	Why string
+	// Last is the last event that is part of it.
+	Last time.Time
+	// Fault: something went wrong, such as a panic. Other incidents never take its place.
+	Fault bool `json:",omitempty"`
 }
 
 // writing is the minute that is being recorded. The values are those before: the next is written as what differs.
@@ -166,16 +170,19 @@ func (r *Recorder) Break() {
 	r.close()
 }
 
-// Pin keeps the minutes around an incident. One that comes soon after another is part of it.
-func (r *Recorder) Pin(at time.Time, why string) {
+// Pin keeps the minutes around an incident. One that comes soon after another is part of it, but a fault is part of
+// another fault only. Beyond maxPins the oldest that is no fault is given up, or else the oldest.
+func (r *Recorder) Pin(at time.Time, why string, fault bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := len(r.pins); n > 0 && at.Sub(r.pins[n-1].At) < pinBefore+pinAfter {
+	if n := len(r.pins); n > 0 && at.Sub(r.pins[n-1].At) < pinBefore+pinAfter && (r.pins[n-1].Fault || !fault) {
+		r.pins[n-1].Last = at
 		return
 	}
-	r.pins = append(r.pins, Pin{at, why})
+	r.pins = append(r.pins, Pin{At: at, Why: why, Last: at, Fault: fault})
 	if len(r.pins) > maxPins {
-		r.pins = slices.Delete(r.pins, 0, 1)
+		given := max(0, slices.IndexFunc(r.pins, func(p Pin) bool { return !p.Fault }))
+		r.pins = slices.Delete(r.pins, given, given+1)
 	}
 }
 
@@ -194,12 +201,15 @@ func (r *Recorder) close() {
 }
 
 // drop drops what the limits do not allow: first minutes that are too old and not pinned, then pinned ones beyond their
-// part, then the oldest.
+// part, those of faults last, then the oldest.
 func (r *Recorder) drop(now time.Time) {
 	old := func(m *Minute) bool { return now.Sub(m.To) > r.limits.Keep }
-	r.remove(func(m *Minute) bool { return old(m) && !r.pinned(m) })
+	r.remove(func(m *Minute) bool { return old(m) && !r.pinned(m, false) })
 	for r.oldBytes(old) > r.limits.Bytes/pinnedShare {
-		first := slices.IndexFunc(r.minutes, old)
+		first := slices.IndexFunc(r.minutes, func(m *Minute) bool { return old(m) && !r.pinned(m, true) })
+		if first < 0 {
+			first = slices.IndexFunc(r.minutes, old)
+		}
 		r.removeAt(first)
 	}
 	for r.bytes > r.limits.Bytes && len(r.minutes) > 0 {
@@ -229,10 +239,10 @@ func (r *Recorder) removeAt(i int) {
 	r.minutes = slices.Delete(r.minutes, i, i+1)
 }
 
-// pinned says whether the minute is near a pin.
-func (r *Recorder) pinned(m *Minute) bool {
+// pinned says whether the minute is near a pin, or near that of a fault.
+func (r *Recorder) pinned(m *Minute, fault bool) bool {
 	return slices.ContainsFunc(r.pins, func(p Pin) bool {
-		return !m.To.Before(p.At.Add(-pinBefore)) && !m.From.After(p.At.Add(pinAfter))
+		return (p.Fault || !fault) && !m.To.Before(p.At.Add(-pinBefore)) && !m.From.After(p.Last.Add(pinAfter))
 	})
 }
 

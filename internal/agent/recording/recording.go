@@ -2,11 +2,12 @@
 //
 // Promises:
 //   - A fault of the recorder ends the recording and costs no round: TestRecorderFails.
-//   - Nodes that become too full, and panics, are kept for longer: TestPinned.
+//   - Nodes that become too full, panics, and decreases that harmed a pod are kept for longer: TestPinned, TestPinsHarm.
 //   - Readers get what is held, and no more than two of them at once: TestServe.
 package recording
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -24,6 +25,8 @@ type Feed struct {
 
 	// full and short: in the last round the floors exceeded the supply, and the demand exceeded it by far.
 	full, short bool
+	// harmed are the pods of the last round that a decrease had harmed; nil: there was no round.
+	harmed map[record.Name]bool
 }
 
 // farAbove is the demand, as a multiple of the supply, from which a node is kept in the recording for longer.
@@ -42,11 +45,25 @@ func (f *Feed) Round(in round.Input, names []record.Name, out *round.Output) {
 		full, short := n.FloorsExceedSupply, n.Demand.Cores() > farAbove*n.Supply.Cores()
 		switch {
 		case full && !f.full:
-			f.To.Pin(in.Now, "the floors of the pods exceed the supply")
+			f.To.Pin(in.Now, "the floors of the pods exceed the supply", false)
 		case short && !f.short:
-			f.To.Pin(in.Now, "the pods demand more than 1.5 times the supply")
+			f.To.Pin(in.Now, "the pods demand more than 1.5 times the supply", false)
 		}
 		f.full, f.short = full, short
+	})
+}
+
+// Harmed pins the time at which the controller tells of pods that a decrease has harmed. pods are all of these: they are
+// told for a day, so those of the first round are not new.
+func (f *Feed) Harmed(at time.Time, pods []record.Name) {
+	f.feed(func() {
+		harmed := make(map[record.Name]bool, len(pods))
+		for _, p := range pods {
+			if harmed[p] = true; f.harmed != nil && !f.harmed[p] {
+				f.To.Pin(at, fmt.Sprintf("pod %v became unhealthy after a decrease of its limit", p), true)
+			}
+		}
+		f.harmed = harmed
 	})
 }
 
@@ -65,7 +82,7 @@ func (f *Feed) Gap(at time.Time, why string) { f.feed(func() { f.To.Gap(at, why)
 func (f *Feed) Panicked(at time.Time) {
 	f.feed(func() {
 		f.To.Break()
-		f.To.Pin(at, "a round panicked")
+		f.To.Pin(at, "a round panicked", true)
 	})
 }
 

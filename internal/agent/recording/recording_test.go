@@ -88,6 +88,22 @@ func TestPinned(t *testing.T) {
 	}
 }
 
+// TestPinsHarm: a pod that the controller tells of after the first round is pinned once, also a minute after the node became
+// too full; one of which it has told before the agent started is not.
+func TestPinsHarm(t *testing.T) {
+	f := newFeed(new(bytes.Buffer))
+	old, cart := record.Name{Namespace: "shop", Name: "old"}, record.Name{Namespace: "shop", Name: "cart"}
+	for second, harmed := range [][]record.Name{{old}, {old}, {cart, old}, {cart, old}, {cart}} {
+		played(f, second, round.NodeDecision{FloorsExceedSupply: true})
+		f.Harmed(t0.Add(time.Duration(second)*time.Second), harmed)
+	}
+	pins := about(t, f.To).About.Pins
+	if len(pins) != 2 || pins[0].Fault || !pins[1].Fault || !pins[1].At.Equal(t0.Add(2*time.Second)) || !pins[1].Last.Equal(pins[1].At) ||
+		pins[1].Why != "pod shop/cart became unhealthy after a decrease of its limit" {
+		t.Errorf("pins %+v", pins)
+	}
+}
+
 // slow is a reader that takes its time.
 type slow struct {
 	*httptest.ResponseRecorder
