@@ -2,7 +2,7 @@
 // exactly. It serves recordings of rounds: most of what a round is given is as it was a second before.
 //
 // A codec is made from a type alone and covers every field, exported or not, so a field that is added later
-// cannot be forgotten. A field with the tag `delta:"-"` is left out and read as its zero value.
+// cannot be forgotten. A field with the tag `delta:"-"` is left out; what is read has that of the value before, at first zero.
 //
 // Promises:
 //   - What is read is what was written, monotonic clock readings included: TestRoundTrip.
@@ -59,6 +59,7 @@ func (c *Codec[T]) Write(w *Writer, before, v *T) {
 // Read reads into v, which is a zero value, what Write wrote with the same value before. v may share memory
 // with before.
 func (c *Codec[T]) Read(r *Reader, before, v *T) error {
+	*v = *before
 	if err := r.read(c.root, unsafe.Pointer(before), unsafe.Pointer(v)); err != nil {
 		return fmt.Errorf("at byte %d: %w", r.at, err)
 	}
@@ -70,15 +71,31 @@ func (c *Codec[T]) Rename(v *T, f func(string) string) { rename(c.root, unsafe.P
 
 // kind is how a type is laid out.
 type kind struct {
-	kind   reflect.Kind
+	form   form
 	typ    reflect.Type
-	isTime bool
-	isSpan bool    // a time.Duration
+	size   uintptr
 	fields []field // of a struct
-	elem   *kind   // of a slice, map, pointer or array
+	elem   *kind   // of a slice, map or pointer
 	key    *kind   // of a map
-	zero   reflect.Value
+	zero   unsafe.Pointer
 }
+
+// form is how values of a kind are written.
+type form uint8
+
+const (
+	aTime form = iota
+	aDuration
+	anInt
+	aUint
+	aFloat
+	aBool
+	aString
+	aStruct
+	aSlice
+	aPointer
+	aMap
+)
 
 type field struct {
 	name   string
@@ -86,7 +103,26 @@ type field struct {
 	kind   *kind
 }
 
-var timeType = reflect.TypeFor[time.Time]()
+// formOf is the form of a type; ok: it has one.
+func formOf(t reflect.Type) (f form, ok bool) {
+	switch k := t.Kind(); {
+	case t == reflect.TypeFor[time.Time]():
+		return aTime, true
+	case t == reflect.TypeFor[time.Duration]():
+		return aDuration, true
+	case k >= reflect.Int && k <= reflect.Int64:
+		return anInt, true
+	case k >= reflect.Uint && k <= reflect.Uint64:
+		return aUint, true
+	case k == reflect.Float32 || k == reflect.Float64:
+		return aFloat, true
+	default:
+		f, ok = map[reflect.Kind]form{
+			reflect.Bool: aBool, reflect.String: aString, reflect.Struct: aStruct, reflect.Slice: aSlice, reflect.Pointer: aPointer, reflect.Map: aMap,
+		}[k]
+		return f, ok
+	}
+}
 
 // kindOf lays a type out; within are the types that contain it.
 func kindOf(t reflect.Type, within []reflect.Type) (k *kind, err error) {
@@ -96,10 +132,13 @@ func kindOf(t reflect.Type, within []reflect.Type) (k *kind, err error) {
 		}
 	}
 	within = append(within, t)
-	k = &kind{kind: t.Kind(), typ: t, isTime: t == timeType, isSpan: t == reflect.TypeFor[time.Duration](), zero: reflect.New(t)}
-	switch {
-	case k.isTime:
-	case t.Kind() == reflect.Struct:
+	k = &kind{typ: t, size: t.Size(), zero: reflect.New(t).UnsafePointer()}
+	ok := false
+	if k.form, ok = formOf(t); !ok {
+		return nil, fmt.Errorf("values of %v are not written", t)
+	}
+	switch k.form {
+	case aStruct:
 		for i := range t.NumField() {
 			f := t.Field(i)
 			if f.Tag.Get("delta") == "-" {
@@ -111,33 +150,26 @@ func kindOf(t reflect.Type, within []reflect.Type) (k *kind, err error) {
 			}
 			k.fields = append(k.fields, field{f.Name, f.Offset, inner})
 		}
-	case t.Kind() == reflect.Slice, t.Kind() == reflect.Pointer, t.Kind() == reflect.Map:
-		if k.elem, err = kindOf(t.Elem(), within); err == nil && t.Kind() == reflect.Map {
+	case aSlice, aPointer:
+		k.elem, err = kindOf(t.Elem(), within)
+	case aMap:
+		if k.elem, err = kindOf(t.Elem(), within); err == nil {
 			if k.key, err = kindOf(t.Key(), within); err == nil && t.Key().Kind() != reflect.String {
 				err = fmt.Errorf("%v: only maps by strings are written", t)
 			}
 		}
-	case t.Kind() == reflect.Bool, t.Kind() == reflect.String, k.isInt(), k.isUint(), k.isFloat():
-	default:
-		err = fmt.Errorf("values of %v are not written", t)
 	}
 	return k, err
 }
 
-func (k *kind) isInt() bool { return k.kind >= reflect.Int && k.kind <= reflect.Int64 }
-
-func (k *kind) isUint() bool { return k.kind >= reflect.Uint && k.kind <= reflect.Uint64 }
-
-func (k *kind) isFloat() bool { return k.kind == reflect.Float32 || k.kind == reflect.Float64 }
-
 // describe writes the schema.
 func (k *kind) describe(b *strings.Builder) {
-	switch {
-	case k.isTime:
+	switch k.form {
+	case aTime:
 		b.WriteString("time")
-	case k.isSpan:
+	case aDuration:
 		b.WriteString("duration")
-	case k.kind == reflect.Struct:
+	case aStruct:
 		b.WriteByte('{')
 		for i, f := range k.fields {
 			if i > 0 {
@@ -147,11 +179,11 @@ func (k *kind) describe(b *strings.Builder) {
 			f.kind.describe(b)
 		}
 		b.WriteByte('}')
-	case k.elem != nil:
-		b.WriteString(map[reflect.Kind]string{reflect.Slice: "[]", reflect.Map: "map ", reflect.Pointer: "*"}[k.kind])
+	case aSlice, aMap, aPointer:
+		b.WriteString(map[form]string{aSlice: "[]", aMap: "map ", aPointer: "*"}[k.form])
 		k.elem.describe(b)
 	default:
-		b.WriteString(k.kind.String())
+		b.WriteString(k.typ.Kind().String())
 	}
 }
 

@@ -110,46 +110,47 @@ func (r *Reader) mark() (mark, length uint64, err error) {
 	return present, m - present, nil
 }
 
+// read reads a value into v, which is a copy of the one before.
 func (r *Reader) read(k *kind, before, v unsafe.Pointer) error {
-	switch {
-	case k.isTime:
+	switch k.form {
+	case aTime:
 		t, err := r.time()
 		*(*time.Time)(v) = t
 		return err
-	case k.isInt(), k.isUint():
-		d, err := r.int64(k)
+	case aDuration:
+		d, err := r.span()
+		*(*int64)(v) += d
+		return err
+	case anInt:
+		d, err := r.int()
 		if err != nil {
 			return err
 		}
-		if k.isInt() {
-			return storeInt(k, v, loadInt(k, before)+d)
+		return storeInt(k, v, loadInt(k, before)+d)
+	case aUint:
+		d, err := r.int()
+		if err != nil {
+			return err
 		}
 		return storeUint(k, v, loadUint(k, before)+uint64(d))
-	case k.isFloat():
+	case aFloat:
 		x, err := r.uint()
 		if err != nil {
 			return err
 		}
 		return storeFloat(k, v, bits.ReverseBytes64(x)^loadFloat(k, before))
-	case k.kind == reflect.Bool:
+	case aBool:
 		return r.bool(v)
-	case k.kind == reflect.String:
-		return r.string(before, v)
-	case k.kind == reflect.Struct:
+	case aString:
+		return r.string(v)
+	case aStruct:
 		return r.fields(k, before, v)
-	case k.kind == reflect.Slice:
+	case aSlice:
 		return r.slice(k, before, v)
-	case k.kind == reflect.Pointer:
+	case aPointer:
 		return r.pointer(k, before, v)
 	}
 	return r.mapping(k, before, v)
-}
-
-func (r *Reader) int64(k *kind) (int64, error) {
-	if k.isSpan {
-		return r.span()
-	}
-	return r.int()
 }
 
 func (r *Reader) bool(v unsafe.Pointer) error {
@@ -164,14 +165,10 @@ func (r *Reader) bool(v unsafe.Pointer) error {
 	return nil
 }
 
-func (r *Reader) string(before, v unsafe.Pointer) error {
+func (r *Reader) string(v unsafe.Pointer) error {
 	m, n, err := r.mark()
-	switch {
-	case err != nil:
+	if err != nil || m == same {
 		return err
-	case m == same:
-		*(*string)(v) = *(*string)(before)
-		return nil
 	}
 	s, err := r.text(n)
 	*(*string)(v) = s
@@ -185,13 +182,12 @@ func (r *Reader) fields(k *kind, before, v unsafe.Pointer) error {
 	}
 	mask := r.bytes[r.at : r.at+n]
 	r.at += n
-	for i, f := range k.fields {
-		was, now := unsafe.Add(before, f.offset), unsafe.Add(v, f.offset)
+	for i := range k.fields {
 		if mask[i/8]&(1<<(i%8)) == 0 {
-			reflect.NewAt(f.kind.typ, now).Elem().Set(reflect.NewAt(f.kind.typ, was).Elem())
 			continue
 		}
-		if err := r.read(f.kind, was, now); err != nil {
+		f := &k.fields[i]
+		if err := r.read(f.kind, unsafe.Add(before, f.offset), unsafe.Add(v, f.offset)); err != nil {
 			return err
 		}
 	}
@@ -201,22 +197,21 @@ func (r *Reader) fields(k *kind, before, v unsafe.Pointer) error {
 func (r *Reader) slice(k *kind, before, v unsafe.Pointer) error {
 	m, n, err := r.mark()
 	switch {
-	case err != nil:
+	case err != nil || m == same:
 		return err
-	case m == same:
-		*(*header)(v) = *(*header)(before)
-		return nil
 	case m == absent:
+		*(*header)(v) = header{}
 		return nil
 	case n > uint64(len(r.bytes)-r.at): // each element takes a byte at least
 		return errCut
 	}
-	if err := r.take(int(n) * int(k.elem.typ.Size())); err != nil {
+	if err := r.take(int(n) * int(k.elem.size)); err != nil {
 		return err
 	}
 	made, was := reflect.MakeSlice(k.typ, int(n), int(n)), *(*header)(before)
-	reflect.NewAt(k.typ, v).Elem().Set(made)
-	now := *(*header)(v)
+	reflect.Copy(made, reflect.NewAt(k.typ, before).Elem())
+	now := header{made.UnsafePointer(), int(n), int(n)}
+	*(*header)(v) = now
 	for i := range int(n) {
 		if err := r.read(k.elem, was.at(k.elem, i), now.at(k.elem, i)); err != nil {
 			return err
@@ -229,20 +224,19 @@ func (r *Reader) pointer(k *kind, before, v unsafe.Pointer) error {
 	m, _, err := r.mark()
 	was := *(*unsafe.Pointer)(before)
 	switch {
-	case err != nil:
+	case err != nil || m == same:
 		return err
-	case m == same:
-		*(*unsafe.Pointer)(v) = was
-		return nil
 	case m == absent:
+		*(*unsafe.Pointer)(v) = nil
 		return nil
 	case was == nil:
-		was = k.elem.zero.UnsafePointer()
+		was = k.elem.zero
 	}
-	if err := r.take(int(k.elem.typ.Size())); err != nil {
+	if err := r.take(int(k.elem.size)); err != nil {
 		return err
 	}
 	made := reflect.New(k.elem.typ)
+	made.Elem().Set(reflect.NewAt(k.elem.typ, was).Elem())
 	*(*unsafe.Pointer)(v) = made.UnsafePointer()
 	return r.read(k.elem, was, made.UnsafePointer())
 }
@@ -254,17 +248,15 @@ func (r *Reader) mapping(k *kind, before, v unsafe.Pointer) error {
 	m, n, err := r.mark()
 	was, now := reflect.NewAt(k.typ, before).Elem(), reflect.NewAt(k.typ, v).Elem()
 	switch {
-	case err != nil:
+	case err != nil || m == same:
 		return err
-	case m == same:
-		now.Set(was)
-		return nil
 	case m == absent:
+		now.SetZero()
 		return nil
 	case n > uint64(len(r.bytes)-r.at):
 		return errCut
 	}
-	if err := r.take(int(n) * (entrySize + int(k.elem.typ.Size()))); err != nil {
+	if err := r.take(int(n) * (entrySize + int(k.elem.size))); err != nil {
 		return err
 	}
 	now.Set(reflect.MakeMapWithSize(k.typ, int(n)))
@@ -274,6 +266,9 @@ func (r *Reader) mapping(k *kind, before, v unsafe.Pointer) error {
 			return err
 		}
 		key, value := reflect.ValueOf(s).Convert(k.typ.Key()), reflect.New(k.elem.typ)
+		if had := was.MapIndex(key); had.IsValid() {
+			value.Elem().Set(had)
+		}
 		if err := r.read(k.elem, entry(k, was, key), value.UnsafePointer()); err != nil {
 			return err
 		}
@@ -307,25 +302,43 @@ func (r *Reader) time() (time.Time, error) {
 }
 
 func storeInt(k *kind, p unsafe.Pointer, v int64) error {
-	to := reflect.NewAt(k.typ, p).Elem()
-	if to.OverflowInt(v) {
+	fits := true
+	switch k.size {
+	case 1:
+		*(*int8)(p), fits = int8(v), int64(int8(v)) == v
+	case 2:
+		*(*int16)(p), fits = int16(v), int64(int16(v)) == v
+	case 4:
+		*(*int32)(p), fits = int32(v), int64(int32(v)) == v
+	default:
+		*(*int64)(p) = v
+	}
+	if !fits {
 		return errSize
 	}
-	to.SetInt(v)
 	return nil
 }
 
 func storeUint(k *kind, p unsafe.Pointer, v uint64) error {
-	to := reflect.NewAt(k.typ, p).Elem()
-	if to.OverflowUint(v) {
+	fits := true
+	switch k.size {
+	case 1:
+		*(*uint8)(p), fits = uint8(v), uint64(uint8(v)) == v
+	case 2:
+		*(*uint16)(p), fits = uint16(v), uint64(uint16(v)) == v
+	case 4:
+		*(*uint32)(p), fits = uint32(v), uint64(uint32(v)) == v
+	default:
+		*(*uint64)(p) = v
+	}
+	if !fits {
 		return errSize
 	}
-	to.SetUint(v)
 	return nil
 }
 
 func storeFloat(k *kind, p unsafe.Pointer, v uint64) error {
-	if k.kind == reflect.Float32 {
+	if k.size == 4 {
 		if v > math.MaxUint32 {
 			return errSize
 		}
@@ -338,23 +351,22 @@ func storeFloat(k *kind, p unsafe.Pointer, v uint64) error {
 
 // rename replaces the strings of a value.
 func rename(k *kind, v unsafe.Pointer, f func(string) string) {
-	switch {
-	case k.isTime:
-	case k.kind == reflect.String:
+	switch k.form {
+	case aString:
 		*(*string)(v) = f(*(*string)(v))
-	case k.kind == reflect.Struct:
+	case aStruct:
 		for _, field := range k.fields {
 			rename(field.kind, unsafe.Add(v, field.offset), f)
 		}
-	case k.kind == reflect.Slice:
+	case aSlice:
 		for i, h := 0, *(*header)(v); i < h.len; i++ {
 			rename(k.elem, h.at(k.elem, i), f)
 		}
-	case k.kind == reflect.Pointer:
+	case aPointer:
 		if p := *(*unsafe.Pointer)(v); p != nil {
 			rename(k.elem, p, f)
 		}
-	case k.kind == reflect.Map:
+	case aMap:
 		renameMap(k, reflect.NewAt(k.typ, v).Elem(), f)
 	}
 }

@@ -64,39 +64,45 @@ func (w *Writer) String(v string) {
 // write writes a value, and says whether it differs from the one before. Where it does not, a struct that it is a field
 // of takes back what was written.
 func (w *Writer) write(k *kind, before, v unsafe.Pointer) (changed bool) {
-	switch {
-	case k.isTime:
+	switch k.form {
+	case aTime:
 		return w.time(*(*time.Time)(before), *(*time.Time)(v))
-	case k.isSpan:
+	case aDuration:
 		d := loadInt(k, v) - loadInt(k, before)
 		w.span(d)
 		return d != 0
-	case k.isInt():
+	case anInt:
 		d := loadInt(k, v) - loadInt(k, before)
 		w.int(d)
 		return d != 0
-	case k.isUint():
+	case aUint:
 		d := loadUint(k, v) - loadUint(k, before)
 		w.int(int64(d))
 		return d != 0
-	case k.isFloat():
+	case aFloat:
 		d := loadFloat(k, v) ^ loadFloat(k, before)
 		w.uint(bits.ReverseBytes64(d))
 		return d != 0
-	case k.kind == reflect.Bool:
+	case aBool:
 		x := *(*uint8)(v)
 		w.Bytes = append(w.Bytes, x)
 		return x != *(*uint8)(before)
-	case k.kind == reflect.String:
+	case aString:
 		return w.text(*(*string)(before), *(*string)(v))
-	case k.kind == reflect.Struct:
+	case aStruct:
 		return w.fields(k, before, v)
-	case k.kind == reflect.Slice:
+	case aSlice:
 		return w.slice(k, before, v)
-	case k.kind == reflect.Pointer:
+	case aPointer:
 		return w.pointer(k, before, v)
 	}
 	return w.mapping(k, before, v)
+}
+
+// sameMemory says whether two values are the same for sure, by their bytes: what differs in memory alone, such as padding,
+// is found by writing.
+func sameMemory(k *kind, a, b unsafe.Pointer) bool {
+	return unsafe.String((*byte)(a), k.size) == unsafe.String((*byte)(b), k.size)
 }
 
 func (w *Writer) text(before, v string) (changed bool) {
@@ -115,9 +121,14 @@ func (w *Writer) fields(k *kind, before, v unsafe.Pointer) (changed bool) {
 	for range maskBytes(k) {
 		w.Bytes = append(w.Bytes, 0)
 	}
-	for i, f := range k.fields {
+	for i := range k.fields {
+		f := &k.fields[i]
+		was, now := unsafe.Add(before, f.offset), unsafe.Add(v, f.offset)
+		if sameMemory(f.kind, was, now) {
+			continue
+		}
 		end, clock := len(w.Bytes), w.clock
-		if !w.write(f.kind, unsafe.Add(before, f.offset), unsafe.Add(v, f.offset)) {
+		if !w.write(f.kind, was, now) {
 			w.Bytes, w.clock = w.Bytes[:end], clock
 			continue
 		}
@@ -160,7 +171,7 @@ func (w *Writer) pointer(k *kind, before, v unsafe.Pointer) (changed bool) {
 		return true
 	case was == nil:
 		w.uint(present)
-		w.write(k.elem, k.elem.zero.UnsafePointer(), now)
+		w.write(k.elem, k.elem.zero, now)
 		return true
 	}
 	w.uint(present)
@@ -195,7 +206,7 @@ func (w *Writer) mapping(k *kind, before, v unsafe.Pointer) (changed bool) {
 func entry(k *kind, m, key reflect.Value) unsafe.Pointer {
 	v := m.MapIndex(key)
 	if !v.IsValid() {
-		return k.elem.zero.UnsafePointer()
+		return k.elem.zero
 	}
 	held := reflect.New(k.elem.typ)
 	held.Elem().Set(v)
@@ -234,13 +245,13 @@ type header struct {
 // at is the element; zero beyond the end.
 func (h header) at(elem *kind, i int) unsafe.Pointer {
 	if i >= h.len {
-		return elem.zero.UnsafePointer()
+		return elem.zero
 	}
-	return unsafe.Add(h.data, uintptr(i)*elem.typ.Size())
+	return unsafe.Add(h.data, uintptr(i)*elem.size)
 }
 
 func loadInt(k *kind, p unsafe.Pointer) int64 {
-	switch k.typ.Size() {
+	switch k.size {
 	case 1:
 		return int64(*(*int8)(p))
 	case 2:
@@ -252,7 +263,7 @@ func loadInt(k *kind, p unsafe.Pointer) int64 {
 }
 
 func loadUint(k *kind, p unsafe.Pointer) uint64 {
-	switch k.typ.Size() {
+	switch k.size {
 	case 1:
 		return uint64(*(*uint8)(p))
 	case 2:
@@ -265,7 +276,7 @@ func loadUint(k *kind, p unsafe.Pointer) uint64 {
 
 // loadFloat is the bits of a number.
 func loadFloat(k *kind, p unsafe.Pointer) uint64 {
-	if k.kind == reflect.Float32 {
+	if k.size == 4 {
 		return uint64(math.Float32bits(*(*float32)(p)))
 	}
 	return math.Float64bits(*(*float64)(p))

@@ -50,6 +50,7 @@ type Recorder struct {
 	open    *writing
 	run     string // tells one recorder from another
 	gap     string // the reason of the last event, if that was a gap
+	spare   []byte // of the last minute, for the next
 }
 
 // Minute is a part of a recording that can be replayed alone.
@@ -98,6 +99,7 @@ func (r *Recorder) Begin(now time.Time, cfg round.Config, state *round.State) {
 	r.close()
 	r.next++
 	r.open = &writing{Minute: Minute{Seq: r.next, From: now, To: now}}
+	r.open.w.Bytes, r.spare = r.spare, nil
 	keyframes.Write(&r.open.w, new(Keyframe), &Keyframe{cfg, *state})
 }
 
@@ -195,6 +197,7 @@ func (r *Recorder) close() {
 	r.open = nil
 	m := o.Minute
 	m.packed = pack(o.w.Bytes)
+	r.spare = o.w.Bytes[:0]
 	r.minutes = append(r.minutes, &m)
 	r.bytes += m.Bytes()
 	r.drop(m.To)
@@ -292,6 +295,7 @@ func (r *Recorder) WriteTo(w io.Writer, about About, after uint64) error {
 // pack compresses a minute.
 func pack(raw []byte) []byte {
 	var b bytes.Buffer
+	b.Grow(len(raw) / 2)
 	w, err := flate.NewWriter(&b, flateLevel)
 	if err == nil {
 		_, err = w.Write(raw)
