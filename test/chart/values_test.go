@@ -26,11 +26,17 @@ const (
 	controller = "Deployment/mbcas-controller"
 	hook       = "hook Job/mbcas-restore"
 	monitors   = "PodMonitor/mbcas-agent PodMonitor/mbcas-controller"
-	policies   = "NetworkPolicy/mbcas-agent NetworkPolicy/mbcas-controller"
-	crds       = "CustomResourceDefinition/demandsignals.allocation.mbcas.io " +
+	rules      = "PrometheusRule/mbcas"
+	dashboards = "ConfigMap/mbcas-dashboard-changes ConfigMap/mbcas-dashboard-health ConfigMap/mbcas-dashboard-node " +
+		"ConfigMap/mbcas-dashboard-promise ConfigMap/mbcas-dashboard-shares"
+	policies = "NetworkPolicy/mbcas-agent NetworkPolicy/mbcas-controller"
+	crds     = "CustomResourceDefinition/demandsignals.allocation.mbcas.io " +
 		"CustomResourceDefinition/nodeallocations.allocation.mbcas.io " +
 		"CustomResourceDefinition/podallocations.allocation.mbcas.io"
 )
+
+// allOn makes every object of the Prometheus Operator.
+const allOn = "monitoring.podMonitor=on,monitoring.rules=on"
 
 // effects are, of each value, another setting and the objects that it changes, makes or takes away; with are values
 // that it needs to mean something.
@@ -51,7 +57,9 @@ var effects = map[string]struct{ set, with, objects string }{
 	"controller.resources.requests.memory": {"99Mi", "", controller},
 	"controller.resources.limits.memory":   {"1Gi", "", controller},
 	"monitoring.podMonitor":                {"on", "", monitors},
-	"monitoring.labels":                    {".release=prometheus", "monitoring.podMonitor=on", monitors},
+	"monitoring.rules":                     {"on", "", rules},
+	"monitoring.labels":                    {".release=prometheus", allOn, monitors + " " + rules},
+	"monitoring.dashboards":                {"true", "", dashboards},
 	"networkPolicy.enabled":                {"true", "", policies + " NetworkPolicy/mbcas-restore"},
 	"networkPolicy.metricsFrom":            {".team=monitoring", "networkPolicy.enabled=true", policies},
 	"users.role": {
@@ -133,7 +141,7 @@ func byKey(all []object) map[string]object {
 // everything are values with which the chart renders all that it can.
 const everything = "mode=enforce,image.registry=example.com/mbcas,image.tag=v1,image.pullPolicy=Always," +
 	"image.pullSecrets[0].name=pull,agent.flags.reserve=0.05,agent.flags.interval=2s,agent.nodeSelector.pool=apps," +
-	"agent.resources.requests.cpu=1,controller.flags.resizes-burst=2000000,monitoring.podMonitor=on," +
+	"agent.resources.requests.cpu=1,controller.flags.resizes-burst=2000000," + allOn + ",monitoring.dashboards=true," +
 	"monitoring.labels.release=prometheus,networkPolicy.enabled=true,networkPolicy.metricsFrom.team=monitoring," +
 	"users.role=true,users.subjects[0].kind=Group,users.subjects[0].name=devs,users.subjects[1].kind=ServiceAccount," +
 	"users.subjects[1].name=ci,users.subjects[1].namespace=build,uninstall.timeout=9m"
@@ -163,6 +171,8 @@ var contents = []struct{ object, path, want string }{
 	{hook, "spec.template.spec.serviceAccountName", `"mbcas-controller"`},
 	{hook, "spec.template.spec.containers.0.env.0", `{"name":"MBCAS_RESTORE_TIMEOUT","value":"9m"}`},
 	{"PodMonitor/mbcas-agent", "metadata.labels.release", `"prometheus"`},
+	{rules, "metadata.labels.release", `"prometheus"`},
+	{"ConfigMap/mbcas-dashboard-node", "metadata.labels.grafana_dashboard", `"1"`},
 	{"PodMonitor/mbcas-agent", "spec.podMetricsEndpoints",
 		`[{"path":"/metrics","port":"http","relabelings":` + nodeLabel + `}]`},
 	{"PodMonitor/mbcas-controller", "spec.podMetricsEndpoints",
@@ -253,33 +263,40 @@ func TestStrict(t *testing.T) {
 			}
 		}
 	}
-	if len(all) < 54 {
-		t.Errorf("%d objects with everything on, want at least 54", len(all))
+	if len(all) < 60 {
+		t.Errorf("%d objects with everything on, want at least 60", len(all))
 	}
 }
 
-// TestMonitors: auto asks the cluster, on and off do not; what YAML 1.1 makes of an unquoted on or off is the same.
+// TestMonitors: auto asks the cluster for the kind, on and off do not; what YAML 1.1 makes of an unquoted on or off is
+// the same.
 func TestMonitors(t *testing.T) {
-	const served = "--api-versions=monitoring.coreos.com/v1/PodMonitor"
-	for _, c := range []struct {
-		args string
-		want int
-	}{
-		{"", 0},
-		{served, 2},
-		{"--set monitoring.podMonitor=off " + served, 0},
-		{"--set monitoring.podMonitor=false " + served, 0},
-		{"--set monitoring.podMonitor=on", 2},
-		{"--set monitoring.podMonitor=true", 2},
-	} {
-		n := 0
-		for _, o := range rendered(t, strings.Fields(c.args)...) {
-			if o["kind"] == "PodMonitor" {
-				n++
+	const group = "--api-versions=monitoring.coreos.com/v1/"
+	for kind, made := range map[string]struct {
+		value string
+		n     int
+	}{"PodMonitor": {"monitoring.podMonitor", 2}, "PrometheusRule": {"monitoring.rules", 1}} {
+		for _, c := range []struct {
+			args string
+			want int
+		}{
+			{"", 0},
+			{group + kind, made.n},
+			{group + "Another", 0},
+			{"--set " + made.value + "=off " + group + kind, 0},
+			{"--set " + made.value + "=false " + group + kind, 0},
+			{"--set " + made.value + "=on", made.n},
+			{"--set " + made.value + "=true", made.n},
+		} {
+			n := 0
+			for _, o := range rendered(t, strings.Fields(c.args)...) {
+				if strings.HasPrefix(fmt.Sprint(o["apiVersion"]), "monitoring.coreos.com/") {
+					n++
+				}
 			}
-		}
-		if n != c.want {
-			t.Errorf("%q: %d PodMonitors, want %d", c.args, n, c.want)
+			if n != c.want {
+				t.Errorf("%s, %q: %d objects of the Prometheus Operator, want %d", kind, c.args, n, c.want)
+			}
 		}
 	}
 }
@@ -287,7 +304,7 @@ func TestMonitors(t *testing.T) {
 // TestNotes: what the user reads after an installation fits what was installed.
 func TestNotes(t *testing.T) {
 	const (
-		monitors = "There are no PodMonitors"
+		monitors = "No PodMonitor and no PrometheusRule is made"
 		label    = "kubectl label namespace mbcas-system pod-security.kubernetes.io/enforce=privileged"
 	)
 	for set, c := range map[string]struct{ has, lacks []string }{
@@ -299,8 +316,11 @@ func TestNotes(t *testing.T) {
 			},
 			[]string{"create job"},
 		},
-		"mode=enforce,monitoring.podMonitor=off": {[]string{"in mode enforce. It resizes pods"}, []string{monitors}},
-		"mode=restore,uninstall.timeout=20m":     {[]string{"in mode restore. It returns", "--timeout 22m"}, nil},
+		"mode=enforce,monitoring.podMonitor=off": {
+			[]string{"in mode enforce. It resizes pods", "No PrometheusRule is made"}, []string{"PodMonitor"},
+		},
+		"monitoring.podMonitor=on,monitoring.rules=off": {nil, []string{"monitoring.coreos.com"}},
+		"mode=restore,uninstall.timeout=20m":            {[]string{"in mode restore. It returns", "--timeout 22m"}, nil},
 		"uninstall.restore=false,crds.install=false": {
 			[]string{"create job restore-all --from=cronjob/mbcas-restore"}, []string{"--timeout"},
 		},

@@ -45,6 +45,27 @@ func TestCopy(t *testing.T) {
 	}
 }
 
+// TestFiles: the chart has the rules and every dashboard as they are, and a repository without them is refused.
+func TestFiles(t *testing.T) {
+	copied, err := files(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range copied {
+		name := strings.TrimPrefix(path, filepath.Join(dir, "files")+"/")
+		want, err := os.ReadFile(filepath.Join(root, "monitoring", name))
+		if err != nil || text != string(want) {
+			t.Errorf("%s is not monitoring/%s: %v", path, name, err)
+		}
+	}
+	if len(copied) < 6 {
+		t.Errorf("%d files, want the rules and five dashboards", len(copied))
+	}
+	if _, err := files(t.TempDir()); err == nil || !strings.Contains(err.Error(), "monitoring/rules.yaml: no file") {
+		t.Errorf("a repository without rules: %v", err)
+	}
+}
+
 func lines(text string) map[string]int {
 	count := map[string]int{}
 	for line := range strings.Lines(text) {

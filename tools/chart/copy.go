@@ -104,6 +104,36 @@ func (s source) template(text string) (string, error) {
 	return head + body, nil
 }
 
+// observed are files that templates read as they are, without Helm running what is in them: the rules and the
+// dashboards.
+var observed = []string{"rules.yaml", "dashboards/*.json"}
+
+// files are copies of what is in monitoring, by their path below root.
+func files(root string) (map[string]string, error) {
+	from, all := filepath.Join(root, "monitoring"), map[string]string{}
+	for _, pattern := range observed {
+		found, err := filepath.Glob(filepath.Join(from, pattern))
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("monitoring/%s: no file; give the repository with -root", pattern)
+		}
+		for _, path := range found {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			name, err := filepath.Rel(from, path)
+			if err != nil {
+				return nil, err
+			}
+			all[filepath.Join(dir, "files", name)] = string(text)
+		}
+	}
+	return all, nil
+}
+
 // labelled is an object with Helm's labels.
 func labelled(object string) (string, error) {
 	const include = "    {{- include \"mbcas.labels\" . | nindent 4 }}\n"

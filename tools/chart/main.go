@@ -1,9 +1,11 @@
-// Command chart writes the Helm chart charts/mbcas, from config and from the flags of the programs. Written by hand are
-// the templates of what has values in it: agent, controller, restore, network policies, monitors, bindings and notes.
+// Command chart writes the Helm chart charts/mbcas, from config, monitoring and the flags of the programs. Written by
+// hand are the templates of what has values in it: agent, controller, restore, network policies, monitors, rules,
+// dashboards, bindings and notes.
 //
 // Promises:
 //   - What is copied is copied word by word. It gets Helm's labels, CRDs get the annotation that keeps them, and the
 //     policy mbcas-controller gets the mode: TestCopy.
+//   - Rules and dashboards are those of monitoring, byte by byte: TestFiles.
 //   - A text that cannot be found where it is to be replaced is an error, never a chart without it: TestCopyRefuses.
 //   - Values, schema and both tables are made of one list: TestSchemaIsClosed, TestValuesFile.
 package main
@@ -11,6 +13,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,8 +51,8 @@ func run(root string) error {
 	if err != nil {
 		return err
 	}
-	for _, sub := range []string{"crds", "rbac", "policy"} { // a file without a source goes
-		if err := os.RemoveAll(filepath.Join(root, dir, "templates", sub)); err != nil {
+	for _, sub := range []string{"templates/crds", "templates/rbac", "templates/policy", "files"} {
+		if err := os.RemoveAll(filepath.Join(root, dir, sub)); err != nil { // a file without a source goes
 			return err
 		}
 	}
@@ -67,10 +70,15 @@ func run(root string) error {
 
 // generate returns the text of each file by its path below root.
 func generate(root string, agent, controller []program.Flag) (map[string]string, error) {
-	files, err := copies(root)
+	all, err := copies(root)
 	if err != nil {
 		return nil, err
 	}
+	read, err := files(root)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(all, read)
 	rows, err := values(agent, controller)
 	if err != nil {
 		return nil, err
@@ -82,12 +90,12 @@ func generate(root string, agent, controller []program.Flag) (map[string]string,
 		"README.md":          func() (string, error) { return readme(rows), nil },
 	}
 	for name, text := range made {
-		if files[filepath.Join(dir, name)], err = text(); err != nil {
+		if all[filepath.Join(dir, name)], err = text(); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	files[page], err = withTable(filepath.Join(root, page), rows)
-	return files, err
+	all[page], err = withTable(filepath.Join(root, page), rows)
+	return all, err
 }
 
 // flagsOf asks a program for its flags.

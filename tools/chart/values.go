@@ -23,6 +23,8 @@ type value struct {
 // Parts of schemas that several values have.
 var (
 	boolean = schema{"type": "boolean"}
+	// automatic makes objects of a kind that the cluster may not serve. on and off are booleans in YAML 1.1.
+	automatic = schema{"enum": []any{"auto", "on", "off", true, false}}
 	// labels are a map of labels. Keys are names of any kind, so the map is closed by a pattern.
 	labels = schema{
 		"type": "object", "additionalProperties": false,
@@ -124,13 +126,23 @@ func programs(agentFlags, controllerFlags schema) []value {
 func others() []value {
 	return []value{
 		{
-			"monitoring.podMonitor", "auto", schema{"enum": []any{"auto", "on", "off", true, false}},
+			"monitoring.podMonitor", "auto", automatic,
 			"PodMonitors of the Prometheus Operator: on, off, or auto, which makes them where the cluster " +
 				"serves their kind. helm template knows no cluster, so there auto is off.",
 		},
 		{
+			"monitoring.rules", "auto", automatic,
+			"The recording rules and alerts as a PrometheusRule of the Prometheus Operator: on, off or auto, as " +
+				"above.",
+		},
+		{
 			"monitoring.labels", map[string]any{}, labels,
-			"Labels of the PodMonitors, by which a Prometheus selects them.",
+			"Labels of the PodMonitors and the PrometheusRule, by which a Prometheus selects them.",
+		},
+		{
+			"monitoring.dashboards", false, boolean,
+			"The dashboards, each as a ConfigMap with the label grafana_dashboard, by which the sidecar of " +
+				"Grafana's charts finds them.",
 		},
 		{
 			"networkPolicy.enabled", false, boolean,

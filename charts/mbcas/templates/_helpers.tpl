@@ -121,10 +121,11 @@ spec:
       {{- include "mbcas.container" $root | nindent 6 }}
 {{- end }}
 
-{{- /* "true" if PodMonitors are made. on and off are booleans in YAML 1.1. */ -}}
-{{- define "mbcas.monitored" -}}
-{{- $asked := toString .Values.monitoring.podMonitor }}
-{{- if or (has $asked (list "on" "true")) (and (eq $asked "auto") (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PodMonitor")) -}}
+{{- /* "true" if objects of a kind of the Prometheus Operator are made; argument: the root, the value, and the kind. on and
+off are booleans in YAML 1.1. */ -}}
+{{- define "mbcas.observed" -}}
+{{- $asked := toString (index . 1) }}
+{{- if or (has $asked (list "on" "true")) (and (eq $asked "auto") ((index . 0).Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" (index . 2)))) -}}
 true
 {{- end }}
 {{- end }}
