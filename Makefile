@@ -34,7 +34,7 @@ MODULES := . test/cluster test/chart test/page
 
 .DEFAULT_GOAL := help
 .PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew rules faults soak mutants fidelity scale bench check check-format \
-	check-tidy check-vet check-lint check-generated check-imports test-packages node-packages vm-packages page-packages \
+	check-tidy check-vet check-lint check-generated check-imports test-packages node-packages vm-packages page-packages npm-packages \
 	page page-test \
 	cluster-up cluster-down cluster-addons images load install uninstall manifests dist demo reaction platform is-root \
 	measure-programs kind-demo kind-down minikube-install clean
@@ -95,16 +95,16 @@ TESTALL := $(GO) run ./tools/testall
 test: $(CLUSTER) test-packages node-packages ## run every package, the API server tests and one end-to-end path; the last line counts the tests
 	@$(TESTALL)
 
-test-all: $(CLUSTER) test-packages node-packages vm-packages page-packages cluster-addons ## run every suite: also virtual nodes, two nodes, other versions, fuzzing at length (90 minutes)
+test-all: $(CLUSTER) test-packages node-packages vm-packages cluster-addons ## run every suite: also virtual nodes, two nodes, other versions, fuzzing at length (90 minutes)
 	@$(TESTALL) -tier all -fuzzruns $(LONGFUZZRUNS)
 
-ci: $(CLUSTER) test-packages node-packages vm-packages page-packages
+ci: $(CLUSTER) test-packages node-packages vm-packages
 	@$(TESTALL) -tier ci -fuzzruns $(FUZZRUNS)
 
 test-unit: $(CLUSTER) test-packages ## run the tests without a node: unit, property and API server tests, with -race
 	@$(TESTALL) -only unit
 
-page-test: page page-packages ## run the page in a browser: each view, by keyboard, with 5,000 nodes, and axe (npm, Chromium)
+page-test: go-found ## run the page in a browser: each view, by keyboard, with 5,000 nodes, and axe (npm, Chromium)
 	@$(TESTALL) -only page
 
 fuzz: go-found ## run each fuzz target FUZZRUNS times (30000; make fuzz FUZZRUNS=5000000)
@@ -188,8 +188,12 @@ check-imports: go-found
 test-packages:
 	@tools/packages.sh gcc=gcc /usr/include/stdlib.h=libc6-dev corelist=perl || true
 
+# The suites that need them install these, so that a change of something else does not wait for a browser.
 page-packages:
 	@tools/packages.sh chromium=chromium npm=npm || true
+
+npm-packages:
+	@tools/packages.sh npm=npm || true
 
 ##@ The local cluster
 

@@ -122,9 +122,13 @@ func (r *repo) leavesNoProcess(name string) {
 }
 
 func (r *repo) check(ctx context.Context) error {
-	err := r.run(exec.CommandContext(ctx, "make", "--no-print-directory", "check"))
-	r.results.run("check", err)
+	r.results.run("check", r.make(ctx, "check"))
 	return nil
+}
+
+// make runs targets of the Makefile, in this order.
+func (r *repo) make(ctx context.Context, targets ...string) error {
+	return r.run(exec.CommandContext(ctx, "make", append([]string{"--no-print-directory"}, targets...)...))
 }
 
 // Folders of the modules of the local cluster and of the tests of the Helm chart.
@@ -248,6 +252,9 @@ func (r *repo) rules(ctx context.Context) error {
 // runs a script of its own.
 func (r *repo) dashboards(ctx context.Context) error {
 	const name = "dashboards against the types of Grafana"
+	if err := r.make(ctx, "npm-packages"); err != nil {
+		return err
+	}
 	if _, err := exec.LookPath("npm"); err != nil {
 		r.results.skip("dashboards", name, "no npm (Debian packages nodejs npm)")
 		return nil
@@ -276,7 +283,7 @@ func (r *repo) clusterTests(ctx context.Context) error {
 
 // pageTests look at the page in a browser. What it needs is fetched first; where that fails, it is a skip.
 func (r *repo) pageTests(ctx context.Context) error {
-	if err := r.run(exec.CommandContext(ctx, "make", "--no-print-directory", "page")); err != nil {
+	if err := r.make(ctx, "page-packages", "page"); err != nil {
 		r.results.skip("page", "make page", err.Error())
 		return ctx.Err()
 	}

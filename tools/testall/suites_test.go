@@ -317,3 +317,18 @@ func TestOrphansAreFound(t *testing.T) {
 		t.Errorf("a process that has ended is a failure: %s", printed.String())
 	}
 }
+
+// TestBrowserOnDemand: what every change waits for installs no browser and no npm; the suites that need them do.
+func TestBrowserOnDemand(t *testing.T) {
+	for target, installs := range map[string]bool{"ci": false, "test": false, "test-all": false, "page-packages": true} {
+		cmd := exec.CommandContext(t.Context(), "make", "-n", target)
+		cmd.Dir = "../.."
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("make -n %s: %v\n%s", target, err, out)
+		}
+		if got := strings.Contains(string(out), "chromium") || strings.Contains(string(out), "npm=npm"); got != installs {
+			t.Errorf("make %s installs chromium or npm: %v, want %v:\n%s", target, got, installs, out)
+		}
+	}
+}
