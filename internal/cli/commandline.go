@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	clientrest "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -77,31 +78,18 @@ func (f *flags) connect() (*cluster.Access, error) {
 		}
 		return &a, nil
 	}
-	config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(f.loading, f.overrides)
-	rest, err := config.ClientConfig()
-	if clientcmd.IsEmptyConfig(err) && f.loading.ExplicitPath != "" {
-		return nil, fmt.Errorf("kubeconfig: %s names no cluster; name another with --kubeconfig", f.loading.ExplicitPath)
-	}
-	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("kubeconfig: none found; name one with --kubeconfig or KUBECONFIG")
-	}
+	rest, namespace, err := f.config()
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w; name another with --kubeconfig or KUBECONFIG", err)
+		return nil, err
 	}
-	rest.UserAgent = "kubectl-mbcas"
-	rest.QPS, rest.Burst = 50, 100
-	namespace, _, err := config.Namespace()
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: namespace: %w", err)
-	}
-	if f.all {
-		namespace = ""
-	}
-	c, err := client.New(rest, client.Options{Scheme: cluster.Scheme()})
+	// Upgraded connections, as of forward, need no clock.
+	timed, clock := clientrest.CopyConfig(rest), &cluster.Clock{}
+	timed.Wrap(clock.Wrap)
+	c, err := client.New(timed, client.Options{Scheme: cluster.Scheme()})
 	if err != nil {
 		return nil, fmt.Errorf("API server %s: %w", rest.Host, err)
 	}
-	k, err := kubernetes.NewForConfig(rest)
+	k, err := kubernetes.NewForConfig(timed)
 	if err != nil {
 		return nil, fmt.Errorf("API server %s: %w", rest.Host, err)
 	}
@@ -111,6 +99,7 @@ func (f *flags) connect() (*cluster.Access, error) {
 	}
 	return &cluster.Access{
 		Client: c, Discovery: k.Discovery(), Namespace: namespace, System: f.system, Now: time.Now,
+		Ahead: clock.Ahead,
 		Round: func(ctx context.Context, agent *corev1.Pod) ([]byte, error) { return read(ctx, agent, "/debug/round") },
 		Rounds: func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
 			return read(ctx, agent, fmt.Sprintf("/debug/rounds?after=%d", after))
@@ -123,6 +112,31 @@ func (f *flags) connect() (*cluster.Access, error) {
 			}).DoRaw(ctx)
 		},
 	}, nil
+}
+
+// config is that of the connection, with the namespace of the command.
+func (f *flags) config() (*clientrest.Config, string, error) {
+	config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(f.loading, f.overrides)
+	rest, err := config.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) && f.loading.ExplicitPath != "" {
+		return nil, "", fmt.Errorf("kubeconfig: %s names no cluster; name another with --kubeconfig", f.loading.ExplicitPath)
+	}
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, "", errors.New("kubeconfig: none found; name one with --kubeconfig or KUBECONFIG")
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("kubeconfig: %w; name another with --kubeconfig or KUBECONFIG", err)
+	}
+	rest.UserAgent = "kubectl-mbcas"
+	rest.QPS, rest.Burst = 50, 100
+	namespace, _, err := config.Namespace()
+	if err != nil {
+		return nil, "", fmt.Errorf("kubeconfig: namespace: %w", err)
+	}
+	if f.all {
+		namespace = ""
+	}
+	return rest, namespace, nil
 }
 
 // run is the RunE of a command that needs a connection.

@@ -57,7 +57,7 @@ func explainNow(ctx context.Context, a *cluster.Access, name string) (explain.Ex
 	pod := &snap.Pods[0]
 	subject := explain.Subject{
 		Row: snap.Row(pod), Pod: pod, Allocation: snap.Allocations[pod.UID],
-		Settings: snap.Settings, Now: a.Now(),
+		Settings: snap.Settings, Now: a.ServerNow(),
 	}
 	if len(snap.Markets) > 0 {
 		subject.Market = &snap.Markets[0]

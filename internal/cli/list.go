@@ -67,7 +67,7 @@ func listPods(ctx context.Context, a *cluster.Access, s Streams, l listFlags) er
 		rows := snap.Rows()
 		sort(rows)
 		view := newListView(rows, l.unmanaged, snap.Notes)
-		view.scope, view.wide, view.now = l.scope(a), l.show.Form == output.Wide, a.Now()
+		view.scope, view.wide, view.now = l.scope(a), l.show.Form == output.Wide, a.ServerNow()
 		return view, nil
 	})
 }

@@ -39,7 +39,7 @@ func topCommand(s Streams, f *flags) *cobra.Command {
 func topSource(a *cluster.Access) top.Source {
 	live := &past.Live{Access: a}
 	return top.Source{
-		Now: a.Now,
+		Now: a.ServerNow,
 		Cluster: func(ctx context.Context) (top.Cluster, error) {
 			v, err := readNodes(ctx, a)
 			if err != nil {

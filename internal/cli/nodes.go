@@ -100,7 +100,7 @@ func readNodes(ctx context.Context, a *cluster.Access) (NodesView, error) {
 	if err := a.Client.List(ctx, &leases, client.InNamespace(a.System)); err != nil {
 		return NodesView{}, fmt.Errorf("list the Leases of the agents in namespace %s: %w", a.System, err)
 	}
-	now := a.Now()
+	now := a.ServerNow()
 	view := nodesView(leases.Items, now)
 	view.system, view.now = a.System, now
 	return view, nil

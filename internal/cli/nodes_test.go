@@ -85,6 +85,23 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// TestClockOfThisMachine: ages are told by the clock of the API server. A machine whose clock is ten minutes late or early
+// shows the same nodes and ages.
+func TestClockOfThisMachine(t *testing.T) {
+	for _, args := range [][]string{{"nodes"}, {"doctor"}, {"list", "-A"}, {"usage", "-A"}} {
+		c := newCluster(t, fleet()...)
+		want, _, wantErr := c.run(t, args...)
+		for _, ahead := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
+			c.Now = func() time.Time { return noon.Add(-ahead) }
+			c.Ahead = func() time.Duration { return ahead }
+			got, _, err := c.run(t, args...)
+			if got != want || (err == nil) != (wantErr == nil) {
+				t.Errorf("%v, with the API server ahead by %v:\n%s\n%v, want:\n%s\n%v", args, ahead, got, err, want, wantErr)
+			}
+		}
+	}
+}
+
 // TestNodesSort: each key sorts, amounts from the largest down, and the node that was seen longest ago first.
 func TestNodesSort(t *testing.T) {
 	for key, first := range map[string]string{

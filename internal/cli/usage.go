@@ -76,7 +76,7 @@ func readUsage(ctx context.Context, a *cluster.Access, sel selection) (output.Vi
 		return nil, fmt.Errorf("pod %s/%s has no figures: %s", a.Namespace, sel.pod, rows[0].Message)
 	}
 	rows = slices.DeleteFunc(rows, func(r snapshot.Row) bool { return r.Figures == nil })
-	return UsageView{Pods: rows, Nodes: snap.Markets, Notes: snap.Notes, scope: sel.scope(a), now: a.Now()}, nil
+	return UsageView{Pods: rows, Nodes: snap.Markets, Notes: snap.Notes, scope: sel.scope(a), now: a.ServerNow()}, nil
 }
 
 // Text is the view as tables.

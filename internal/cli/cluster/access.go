@@ -27,6 +27,8 @@ type Access struct {
 	// System is the namespace that MBCAS runs in.
 	System string
 	Now    func() time.Time
+	// Ahead is how far the clock of the API server is ahead of Now; nil: not at all. See Clock.
+	Ahead func() time.Duration
 	// Round reads /debug/round of an agent's pod, through pods/portforward: the last round of its node.
 	Round func(ctx context.Context, agent *corev1.Pod) ([]byte, error)
 	// Rounds reads /debug/rounds in the same way: the recording of its node, or the part after a minute.

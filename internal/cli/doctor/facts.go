@@ -56,9 +56,10 @@ type Facts struct {
 // Gather reads all facts, one request after the other. It stops only if the API server does not
 // respond.
 func Gather(ctx context.Context, a *cluster.Access) *Facts {
-	c := &Facts{Now: a.Now(), Unreadable: map[string]error{}}
+	c := &Facts{Unreadable: map[string]error{}}
 	c.System, c.Modes, c.Objects = a.System, map[string]kube.Mode{}, snapshot.ObjectsByNamespace{}
 	version, err := a.Discovery.ServerVersionWithContext(ctx)
+	c.Now = a.ServerNow() // once there is an answer
 	if err != nil {
 		c.record("version", err)
 		return c
