@@ -14,6 +14,7 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/past"
 	"github.com/mbcas/mbcas/internal/cli/top"
 	"github.com/mbcas/mbcas/internal/page"
+	"github.com/mbcas/mbcas/internal/page/figures"
 )
 
 // top and dashboard show the cluster as it goes on, and the past of a node beside it.
@@ -102,14 +103,14 @@ func dashboardCommand(s Streams, f *flags) *cobra.Command {
 }
 
 // pageSource is what the page shows: the file, or the cluster.
-func (s *source) pageSource(ctx context.Context, streams Streams) (page.Source, error) {
+func (s *source) pageSource(ctx context.Context, streams Streams) (figures.Source, error) {
 	if s.File != "" {
 		rec, err := s.Read(ctx, streams)
 		if err != nil {
 			return nil, err
 		}
 		s.Node = rec.About.Node
-		return page.File(rec)
+		return figures.File(rec)
 	}
 	a, err := s.Connect()
 	if err != nil {
@@ -122,7 +123,7 @@ func (s *source) pageSource(ctx context.Context, streams Streams) (page.Source, 
 type liveSource struct {
 	past.Live
 	mu   sync.Mutex
-	last page.Cluster
+	last figures.Cluster
 	read time.Time
 }
 
@@ -130,7 +131,7 @@ type liveSource struct {
 const leaseInterval = 10 * time.Second
 
 // Cluster is the market of each node, as nodes has it.
-func (l *liveSource) Cluster(ctx context.Context) (page.Cluster, error) {
+func (l *liveSource) Cluster(ctx context.Context) (figures.Cluster, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.Access.Now()
@@ -139,14 +140,14 @@ func (l *liveSource) Cluster(ctx context.Context) (page.Cluster, error) {
 	}
 	view, err := readNodes(ctx, l.Access)
 	if err != nil {
-		return page.Cluster{}, err
+		return figures.Cluster{}, err
 	}
-	l.last, l.read = page.Cluster{Live: true, Nodes: make([]page.Node, 0, len(view.Nodes)), Notes: view.Notes}, now
+	l.last, l.read = figures.Cluster{Live: true, Nodes: make([]figures.Node, 0, len(view.Nodes)), Notes: view.Notes}, now
 	if len(view.Nodes) == 0 {
 		l.last.Notes = append(l.last.Notes, view.none())
 	}
 	for _, n := range view.Nodes {
-		l.last.Nodes = append(l.last.Nodes, page.Node{
+		l.last.Nodes = append(l.last.Nodes, figures.Node{
 			Node: n.Node, State: n.State, Price: float64(n.Price), Supply: int64(n.Supply), Usage: int64(n.Usage),
 			Demand: int64(n.Demand), Managed: n.Managed, Capped: n.Capped, Seen: n.Renewed.UnixMilli(),
 		})

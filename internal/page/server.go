@@ -15,9 +15,11 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/page/figures"
 	"github.com/mbcas/mbcas/internal/story"
 )
 
@@ -53,7 +55,7 @@ func Built() bool {
 // server answers the page.
 type server struct {
 	host, token string
-	desk        *desk
+	desk        *figures.Desk
 	slots       chan struct{}
 	now         func() time.Time
 
@@ -61,18 +63,18 @@ type server struct {
 	tabs map[string]time.Time // by their last request
 }
 
-func newServer(host string, src Source) *server {
+func newServer(host string, src figures.Source) *server {
 	secret := make([]byte, 16)
 	_, _ = rand.Read(secret) // never fails
 	return &server{
-		host: host, token: hex.EncodeToString(secret), desk: newDesk(src), slots: make(chan struct{}, maxRequests),
+		host: host, token: hex.EncodeToString(secret), desk: figures.NewDesk(src), slots: make(chan struct{}, maxRequests),
 		now: time.Now, tabs: map[string]time.Time{},
 	}
 }
 
 // Serve listens on a port of this machine's loopback until the context ends. It calls ready with the address of the
 // page, whose fragment is the token and the view to begin with; see View.
-func Serve(ctx context.Context, src Source, view string, ready func(url string)) error {
+func Serve(ctx context.Context, src figures.Source, view string, ready func(url string)) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen on the loopback: %w", err)
@@ -122,12 +124,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusServiceUnavailable, "too many requests at a time; try again in a second")
 		return
 	}
-	answer, isFigures := figures[r.URL.Path]
+	question, isFigures := questionOf(r)
 	if !isFigures {
 		s.serveFile(w, r)
 		return
 	}
-	got, err := answer(r.Context(), s.desk, r.URL.Query())
+	got, err := s.desk.Answer(r.Context(), question, r.URL.Query())
 	if err != nil {
 		fail(w, statusOf(err), err.Error())
 		return
@@ -135,10 +137,16 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, got)
 }
 
+// questionOf is what a request for figures asks.
+func questionOf(r *http.Request) (question string, isFigures bool) {
+	question, isFigures = strings.CutPrefix(r.URL.Path, "/api/")
+	return question, isFigures && slices.Contains(figures.Questions(), question)
+}
+
 // refuses says why a request is not answered; 0: it is.
 func (s *server) refuses(r *http.Request) (status int, why string) {
 	origin, site := r.Header.Values("Origin"), r.Header.Get("Sec-Fetch-Site")
-	_, isFigures := figures[r.URL.Path]
+	_, isFigures := questionOf(r)
 	switch {
 	case r.Method != http.MethodGet:
 		return http.StatusMethodNotAllowed, "this server answers GET only: it writes nothing"
@@ -205,11 +213,11 @@ func (s *server) serveFile(w http.ResponseWriter, r *http.Request) {
 
 // statusOf is the status for an error of the figures.
 func statusOf(err error) int {
-	var bad badRequest
+	var bad figures.BadRequest
 	switch {
 	case errors.As(err, &bad):
 		return http.StatusBadRequest
-	case errors.Is(err, errUnknown), errors.Is(err, story.ErrNotRecorded):
+	case errors.Is(err, figures.ErrUnknown), errors.Is(err, story.ErrNotRecorded):
 		return http.StatusNotFound
 	}
 	return http.StatusBadGateway

@@ -1,10 +1,8 @@
 package page
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,61 +12,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/demand"
-	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/page/figures"
 	"github.com/mbcas/mbcas/internal/record"
-	"github.com/mbcas/mbcas/internal/replay"
-	"github.com/mbcas/mbcas/internal/round"
-	"github.com/mbcas/mbcas/internal/story"
+	"github.com/mbcas/mbcas/internal/testing/recordings"
 )
 
 const host = "127.0.0.1:40123"
 
-// noon is not at a whole millisecond, as the times of rounds are not.
-var noon = time.Date(2026, 11, 21, 12, 0, 0, 400_000, time.UTC)
-
-// recorded is a recording of two pods that saturate a node, for so many seconds from noon on.
-func recorded(t *testing.T, node, pod string, seconds int) *record.Recording {
-	t.Helper()
-	rec := record.NewRecorder(record.DefaultLimits)
-	cfg := round.DefaultConfig()
-	var pods []round.PodInput
-	names := []record.Name{{Namespace: "shop", Name: pod}, {Namespace: "shop", Name: "batch"}}
-	for _, name := range names {
-		c := demand.Container{Name: "app", ID: name.Name, Request: 500, Declared: 1000, Limit: 1000}.Within(0, 2000)
-		pods = append(pods, round.PodInput{Pod: demand.Pod{UID: name.Name, Budget: 500, Containers: []demand.Container{c}}})
-	}
-	var state round.State
-	for i := range seconds {
-		at := time.Duration(i) * time.Second
-		in := round.Input{Now: noon.Add(at), Node: round.Node{Capacity: 2000, Allocatable: 1500}, Pods: pods}
-		in.Sample.Node = kernel.NodeSample{At: in.Now, Usage: kernel.KnownTotal(2 * at), Kubepods: kernel.KnownTotal(2 * at), Idle: kernel.KnownTotal(0)}
-		for _, p := range pods {
-			in.Sample.Pods = append(in.Sample.Pods, kernel.PodSample{Pod: p.UID, Containers: []kernel.Group{{
-				ID: p.Containers[0].ID, Found: true, At: in.Now, Quota: kernel.Quota{Limit: 100 * time.Millisecond, Period: 100 * time.Millisecond},
-				Stat: kernel.Stat{Usage: at, Periods: uint64(10 * i), Throttled: uint64(9 * i)},
-			}}})
-		}
-		rec.Begin(in.Now, cfg, &state)
-		var out round.Output
-		state, out = round.Run(cfg, state, in)
-		rec.Round(in, names, &out)
-	}
-	var b bytes.Buffer
-	if err := rec.WriteTo(&b, record.About{Node: node}, 0); err != nil {
-		t.Fatal(err)
-	}
-	got, err := record.Open(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
-
 func serverOf(t *testing.T, rec *record.Recording) *server {
 	t.Helper()
-	src, err := File(rec)
+	src, err := figures.File(rec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +59,8 @@ func get[T any](t *testing.T, s *server, path string) (v T) {
 // TestOnlyThePageIsAnswered: figures go to requests with the token, this address and this origin only, and files to this
 // address and origin only; refusals have the headers that keep a browser from using them.
 func TestOnlyThePageIsAnswered(t *testing.T) {
-	s := serverOf(t, recorded(t, "node-1", "cart", 5))
-	other := newServer(host, s.desk.source)
+	s := serverOf(t, recordings.Saturated(t, "node-1", "cart", 5))
+	other := newServer(host, nil)
 	header := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(name, value) }
 	}
@@ -140,8 +93,9 @@ func TestOnlyThePageIsAnswered(t *testing.T) {
 		"a tab with a long name": {header(tabHeader, strings.Repeat("x", maxTabID+1)), http.StatusTooManyRequests},
 	}
 	for name, tc := range tests {
-		for path := range figures {
-			r := request(s, path+"?node=node-1&pod=shop/cart&at="+fmt.Sprint(noon.UnixMilli()))
+		for _, question := range figures.Questions() {
+			path := "/api/" + question
+			r := request(s, path+"?node=node-1&pod=shop/cart&at="+fmt.Sprint(recordings.Noon.UnixMilli()))
 			tc.change(r)
 			w := send(s, r)
 			if w.Code != tc.want {
@@ -173,7 +127,7 @@ func TestOnlyThePageIsAnswered(t *testing.T) {
 
 // TestOnlyReads: every method but GET is refused, for figures, files and what there is not.
 func TestOnlyReads(t *testing.T) {
-	s := serverOf(t, recorded(t, "node-1", "cart", 5))
+	s := serverOf(t, recordings.Saturated(t, "node-1", "cart", 5))
 	for _, method := range []string{"HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "get"} {
 		for _, path := range []string{"/", "/api/cluster", "/missing"} {
 			r := request(s, path)
@@ -187,7 +141,7 @@ func TestOnlyReads(t *testing.T) {
 
 // TestFiles: the page's files are served with their types, and nothing else of the file system.
 func TestFiles(t *testing.T) {
-	s := serverOf(t, recorded(t, "node-1", "cart", 5))
+	s := serverOf(t, recordings.Saturated(t, "node-1", "cart", 5))
 	for path, want := range map[string]string{"/web/main.js": "text/javascript", "/web/page.css": "text/css", "/": "text/html"} {
 		if w := send(s, request(s, path)); w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), want) {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
@@ -208,16 +162,16 @@ func TestFiles(t *testing.T) {
 
 // slow is a source whose cluster takes until it is released.
 type slow struct {
-	Source
+	figures.Source
 	release chan struct{}
 }
 
-func (s *slow) Cluster(ctx context.Context) (Cluster, error) {
+func (s *slow) Cluster(ctx context.Context) (figures.Cluster, error) {
 	select {
 	case <-s.release:
-		return Cluster{}, nil
+		return figures.Cluster{}, nil
 	case <-ctx.Done():
-		return Cluster{}, ctx.Err()
+		return figures.Cluster{}, ctx.Err()
 	}
 }
 
@@ -252,8 +206,8 @@ func TestRequestsAreBounded(t *testing.T) {
 
 // TestTabsAreBounded: a tab more than the bound is refused, until another has been closed for a while.
 func TestTabsAreBounded(t *testing.T) {
-	s := serverOf(t, recorded(t, "node-1", "cart", 5))
-	now := noon
+	s := serverOf(t, recordings.Saturated(t, "node-1", "cart", 5))
+	now := recordings.Noon
 	s.now = func() time.Time { return now }
 	ask := func(tab string) int {
 		r := request(s, "/api/cluster")
@@ -280,15 +234,16 @@ func TestTabsAreBounded(t *testing.T) {
 // TestHostileNames: names with markup are in the answer as data, and not as markup.
 func TestHostileNames(t *testing.T) {
 	const node, pod = `<img src=x onerror=alert(1)>`, `"</script><script>alert(1)</script>`
-	s := serverOf(t, recorded(t, node, pod, 15))
+	s := serverOf(t, recordings.Saturated(t, node, pod, 15))
 	query := "node=" + url.QueryEscape(node) + "&pod=" + url.QueryEscape("shop/"+pod)
-	for path := range figures {
+	for _, question := range figures.Questions() {
+		path := "/api/" + question
 		w := send(s, request(s, path+"?"+query))
 		if w.Code != http.StatusOK && path != "/api/explain" || strings.ContainsAny(w.Body.String(), "<>") || w.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %d %v %.300s", path, w.Code, w.Header().Get("Content-Type"), w.Body)
 		}
 	}
-	b := get[book](t, s, "/api/book?"+query+"&at="+fmt.Sprint(noon.Add(time.Minute).UnixMilli()))
+	b := get[struct{ Rows []struct{ Pod string } }](t, s, "/api/book?"+query+"&at="+fmt.Sprint(recordings.Noon.Add(time.Minute).UnixMilli()))
 	if b.Rows[0].Pod != "shop/"+pod && b.Rows[1].Pod != "shop/"+pod {
 		t.Errorf("rows %+v", b.Rows)
 	}
@@ -334,68 +289,9 @@ func TestEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestBookIsTheRound: the order book, the series and the sentences at a time are those of the replay, whatever minute.
-func TestBookIsTheRound(t *testing.T) {
-	rec := recorded(t, "node-1", "cart", 150)
-	s := serverOf(t, rec)
-	series := get[nodeSeries](t, s, "/api/node?node=node-1")
-	pod := get[podSeries](t, s, "/api/pod?node=node-1&pod=shop/cart")
-	if len(series.At) != 150 || len(pod.At) != 150 {
-		t.Fatalf("%d and %d rounds", len(series.At), len(pod.At))
-	}
-	i := -1
-	_, err := replay.Play(rec, func(f *replay.Frame) error {
-		i++
-		n := f.Output.Node
-		if series.At[i] != f.At().UnixMilli() || series.Supply[i] != int64(n.Supply) || series.Demand[i] != int64(n.Demand) || series.Price[i] != float64(n.Price) ||
-			n.UsageKnown != (series.Usage[i] != nil) || n.UsageKnown && *series.Usage[i] != int64(n.Usage) {
-			t.Errorf("round %d of the series differs from %+v", i, n)
-		}
-		if i%13 > 0 {
-			return nil
-		}
-		b := get[book](t, s, fmt.Sprintf("/api/book?node=node-1&at=%d", f.At().UnixMilli()))
-		decided := 0
-		for _, r := range b.Rows {
-			if r.Decided {
-				decided++
-			}
-		}
-		if b.At != f.At().UnixMilli() || decided != len(f.Output.Decisions) || len(b.Rows) != 2 {
-			t.Errorf("round %d: the book is %+v", i, b)
-		}
-		for _, d := range f.Output.Decisions {
-			p := f.Pods[d.Pod]
-			for _, r := range b.Rows {
-				if r.Pod == p.Namespace+"/"+p.Name.Name && (cpu.Milli(r.Limit) != d.Limit || cpu.Milli(r.Demand) != d.Demand || r.Bound != strings.ToLower(d.Bound.String()) || (r.Buys == nil) != (d.Price == 0)) {
-					t.Errorf("round %d: %+v, want %+v", i, r, d)
-				}
-			}
-			if p.Name.Name == "cart" && (pod.Limit[i] == nil || cpu.Milli(*pod.Limit[i]) != d.Limit || cpu.Milli(*pod.InForce[i]) != 1000) {
-				t.Errorf("round %d of the pod differs", i)
-			}
-		}
-		want, err := story.At(rec, story.Pod("shop", "cart"), f.At())
-		if err != nil {
-			return err
-		}
-		if got := get[story.Answer](t, s, fmt.Sprintf("/api/explain?node=node-1&pod=shop/cart&at=%d", f.At().UnixMilli())); fmt.Sprint(got.Sentences) != fmt.Sprint(want.Sentences) {
-			t.Errorf("round %d: %q, want %q", i, got.Sentences, want.Sentences)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	later := get[nodeSeries](t, s, fmt.Sprintf("/api/node?node=node-1&after=%d", series.At[140]))
-	if len(later.At) != 9 || later.At[0] != series.At[141] {
-		t.Errorf("after round 140 there are %d, from %d", len(later.At), later.At[0])
-	}
-}
-
 // TestUnanswerable: what cannot be answered is refused with a sentence and a status.
 func TestUnanswerable(t *testing.T) {
-	s := serverOf(t, recorded(t, "node-1", "cart", 5))
+	s := serverOf(t, recordings.Saturated(t, "node-1", "cart", 5))
 	for path, want := range map[string]string{
 		"/api/node":                                         "400 the request names no node",
 		"/api/node?node=node-2":                             `404 not found: node "node-2"; the file is of node node-1`,
@@ -414,47 +310,7 @@ func TestUnanswerable(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", path, w.Code, w.Body, want)
 		}
 	}
-	if _, err := File(&record.Recording{}); err == nil {
+	if _, err := figures.File(&record.Recording{}); err == nil {
 		t.Error("a recording without a minute is taken")
-	}
-}
-
-// growing is a recording that goes on.
-type growing struct {
-	Source
-	rec   *record.Recording
-	asked int
-	err   error
-}
-
-func (g *growing) Recording(context.Context, string) (*record.Recording, error) {
-	g.asked++
-	return g.rec, g.err
-}
-
-// TestGoesOn: what is new of a recording is shown, the source is asked once a second at most, and minutes that have not
-// changed are not replayed again.
-func TestGoesOn(t *testing.T) {
-	long := recorded(t, "node-1", "cart", 150)
-	src := &growing{rec: recorded(t, "node-1", "cart", 100)}
-	s := newServer(host, src)
-	now := noon
-	s.desk.now = func() time.Time { return now }
-	length := func() int { return len(get[nodeSeries](t, s, "/api/node?node=node-1").At) }
-	for range 2 {
-		if got := length(); got != 100 || src.asked != 1 {
-			t.Errorf("%d rounds, the source was asked %d times", got, src.asked)
-		}
-	}
-	first := &s.desk.open.minutes[0].frames[0]
-	src.rec = long
-	now = now.Add(fresh)
-	if got := length(); got != 150 || src.asked != 2 || &s.desk.open.minutes[0].frames[0] != first {
-		t.Errorf("%d rounds after %d requests", got, src.asked)
-	}
-	src.err = errors.New("the agent does not answer")
-	now = now.Add(fresh)
-	if w := send(s, request(s, "/api/node?node=node-1")); w.Code != http.StatusBadGateway || !strings.Contains(w.Body.String(), "the agent does not answer") {
-		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

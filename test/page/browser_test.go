@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/mbcas/mbcas/internal/page"
+	"github.com/mbcas/mbcas/internal/page/figures"
 )
 
 const (
@@ -51,7 +52,7 @@ type tab struct {
 }
 
 // open serves a source and opens the page, at a view such as "/node/node-1". It is light or dark.
-func open(t *testing.T, src page.Source, scheme string) *tab {
+func open(t *testing.T, src figures.Source, scheme string) *tab {
 	t.Helper()
 	browser := chromium(t)
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)

@@ -16,7 +16,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/internal/nodestate"
-	"github.com/mbcas/mbcas/internal/page"
+	"github.com/mbcas/mbcas/internal/page/figures"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/story"
@@ -44,9 +44,9 @@ func recording(t *testing.T) *record.Recording {
 	return rec
 }
 
-func fileOf(t *testing.T, rec *record.Recording) page.Source {
+func fileOf(t *testing.T, rec *record.Recording) figures.Source {
 	t.Helper()
-	src, err := page.File(rec)
+	src, err := figures.File(rec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,14 +122,14 @@ func TestNodeView(t *testing.T) {
 }
 
 // fleet is a cluster of many nodes, of which each fourth is scarce, and some are full, unknown or silent.
-type fleet struct{ page.Source }
+type fleet struct{ figures.Source }
 
 const fleetNodes = 5000
 
-func (fleet) Cluster(context.Context) (page.Cluster, error) {
-	c := page.Cluster{Live: true}
+func (fleet) Cluster(context.Context) (figures.Cluster, error) {
+	c := figures.Cluster{Live: true}
 	for i := range fleetNodes {
-		n := page.Node{
+		n := figures.Node{
 			Node: fmt.Sprintf("node-%04d", i), State: nodestate.Free,
 			Supply: 8000, Usage: 4000, Demand: 5000, Managed: 30,
 			Seen: 1795000000000,
@@ -360,12 +360,12 @@ func TestAxeFinds(t *testing.T) {
 }
 
 // hostile has names with markup.
-type hostile struct{ page.Source }
+type hostile struct{ figures.Source }
 
 const markup = `<img src=x onerror="document.title='taken over'">`
 
-func (hostile) Cluster(context.Context) (page.Cluster, error) {
-	return page.Cluster{Nodes: []page.Node{{Node: markup, State: nodestate.Free}}, Notes: []string{markup}}, nil
+func (hostile) Cluster(context.Context) (figures.Cluster, error) {
+	return figures.Cluster{Nodes: []figures.Node{{Node: markup, State: nodestate.Free}}, Notes: []string{markup}}, nil
 }
 
 // TestMarkupInNames: names with markup are shown as text, in each view, and the address of a node is that node's.

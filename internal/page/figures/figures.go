@@ -1,8 +1,9 @@
-package page
+package figures
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
 	"slices"
@@ -75,22 +76,35 @@ type events struct {
 	Notes   []string      `json:"notes"`
 }
 
-// figures answers the requests of the page, by path.
-var figures = map[string]func(context.Context, *desk, url.Values) (any, error){
-	"/api/cluster": func(ctx context.Context, d *desk, _ url.Values) (any, error) { return d.source.Cluster(ctx) },
-	"/api/node":    ofNode(nodeFigures),
-	"/api/book":    ofNode(bookFigures),
-	"/api/pod":     ofNode(podFigures),
-	"/api/events":  ofNode(eventFigures),
-	"/api/explain": ofNode(explainFigures),
-	"/api/what-if": ofNode(whatIfFigures),
+// answers are to the questions of the page, by name.
+var answers = map[string]func(context.Context, *Desk, url.Values) (any, error){
+	"cluster": func(ctx context.Context, d *Desk, _ url.Values) (any, error) { return d.source.Cluster(ctx) },
+	"node":    ofNode(nodeFigures),
+	"book":    ofNode(bookFigures),
+	"pod":     ofNode(podFigures),
+	"events":  ofNode(eventFigures),
+	"explain": ofNode(explainFigures),
+	"what-if": ofNode(whatIfFigures),
+}
+
+// Questions are the names of what Answer knows.
+func Questions() []string { return slices.Sorted(maps.Keys(answers)) }
+
+// Answer answers a question: a value for JSON. The query has the node, the pod and the time that it is about. An error is a
+// BadRequest, ErrUnknown, story.ErrNotRecorded, or one of the source.
+func (d *Desk) Answer(ctx context.Context, question string, query url.Values) (any, error) {
+	answer, known := answers[question]
+	if !known {
+		return nil, fmt.Errorf("%w: question %q", ErrUnknown, question)
+	}
+	return answer(ctx, d, query)
 }
 
 // ofNode gives the history of the node that a request names.
-func ofNode(answer func(*history, url.Values) (any, error)) func(context.Context, *desk, url.Values) (any, error) {
-	return func(ctx context.Context, d *desk, q url.Values) (got any, err error) {
+func ofNode(answer func(*history, url.Values) (any, error)) func(context.Context, *Desk, url.Values) (any, error) {
+	return func(ctx context.Context, d *Desk, q url.Values) (got any, err error) {
 		if q.Get("node") == "" {
-			return nil, badRequest("the request names no node")
+			return nil, BadRequest("the request names no node")
 		}
 		err = d.with(ctx, q.Get("node"), func(h *history) error {
 			got, err = answer(h, q)
@@ -100,10 +114,10 @@ func ofNode(answer func(*history, url.Values) (any, error)) func(context.Context
 	}
 }
 
-// badRequest is the error for a request that cannot be understood.
-type badRequest string
+// BadRequest is the error for a request that cannot be understood.
+type BadRequest string
 
-func (b badRequest) Error() string { return string(b) }
+func (b BadRequest) Error() string { return string(b) }
 
 // timeOf reads a time of a request: the end of that millisecond, because rounds are at microseconds. It is the zero time
 // where there is none.
@@ -114,7 +128,7 @@ func timeOf(q url.Values, key string) (time.Time, error) {
 	}
 	ms, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return time.Time{}, badRequest(fmt.Sprintf("%s=%q: want milliseconds since 1970", key, text))
+		return time.Time{}, BadRequest(fmt.Sprintf("%s=%q: want milliseconds since 1970", key, text))
 	}
 	return time.UnixMilli(ms).Add(time.Millisecond - 1), nil
 }
@@ -220,7 +234,7 @@ func podFigures(h *history, q url.Values) (any, error) {
 		s.Throttled = append(s.Throttled, b.Ratio)
 	})
 	if !found && after.IsZero() {
-		return nil, fmt.Errorf("%w: pod %q is not in the recording of node %s", errUnknown, s.Pod, h.node)
+		return nil, fmt.Errorf("%w: pod %q is not in the recording of node %s", ErrUnknown, s.Pod, h.node)
 	}
 	return s, nil
 }
@@ -271,12 +285,12 @@ func whatIfFigures(h *history, q url.Values) (any, error) {
 	if text := q.Get("reserve"); text != "" {
 		reserve, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return nil, badRequest(fmt.Sprintf("reserve=%q: want a number from 0 to below 1", text))
+			return nil, BadRequest(fmt.Sprintf("reserve=%q: want a number from 0 to below 1", text))
 		}
 		change.Reserve = &reserve
 	}
 	if err := change.Validate(); err != nil {
-		return nil, badRequest(err.Error())
+		return nil, BadRequest(err.Error())
 	}
 	c, err := whatif.Decide(h.rec, change)
 	if err != nil {

@@ -1,4 +1,4 @@
-package page
+package figures
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/mbcas/mbcas/internal/round"
 )
 
-// errUnknown is the error for a node, a pod or a time that there is not.
-var errUnknown = errors.New("not found")
+// ErrUnknown is the error for a node, a pod or a time that there is not.
+var ErrUnknown = errors.New("not found")
 
 // frame is a round, with what the market decided.
 type frame struct {
@@ -125,7 +125,7 @@ func (h *history) at(t time.Time) (found *frame, err error) {
 		}
 	})
 	if found == nil {
-		return nil, fmt.Errorf("%w: the recording of node %s has no round yet; try again in a few seconds", errUnknown, h.node)
+		return nil, fmt.Errorf("%w: the recording of node %s has no round yet; try again in a few seconds", ErrUnknown, h.node)
 	}
 	return found, nil
 }
@@ -140,8 +140,8 @@ func (h *history) until(t time.Time) *record.Recording {
 	return &record.Recording{About: h.rec.About, Minutes: h.rec.Minutes[max(0, end-2):end]}
 }
 
-// desk holds the one open node, for one reader at a time.
-type desk struct {
+// Desk holds the one open node, for one reader at a time.
+type Desk struct {
 	source Source
 	turn   chan struct{} // holds a value while a reading goes on
 	open   history
@@ -152,10 +152,11 @@ type desk struct {
 // fresh is how long a recording is not asked for again.
 const fresh = time.Second
 
-func newDesk(s Source) *desk { return &desk{source: s, turn: make(chan struct{}, 1), now: time.Now} }
+// NewDesk has no node open yet.
+func NewDesk(s Source) *Desk { return &Desk{source: s, turn: make(chan struct{}, 1), now: time.Now} }
 
 // with gives visit the history of a node, as of now.
-func (d *desk) with(ctx context.Context, node string, visit func(*history) error) error {
+func (d *Desk) with(ctx context.Context, node string, visit func(*history) error) error {
 	select {
 	case d.turn <- struct{}{}:
 	case <-ctx.Done():
