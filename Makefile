@@ -80,12 +80,20 @@ generate: go-found ## write the generated files (deepcopy, CRD, dashboards, Helm
 # The page of kubectl mbcas dashboard needs two packages of npm. Programs that are built without them serve a page that says so.
 PAGE := internal/page
 PAGE_FILES := lit-html/lit-html.js uplot/dist/uPlot.esm.js uplot/dist/uPlot.min.css
+# ESBUILD bundles what an exported page has in it.
+ESBUILD := node_modules/.bin/esbuild --minify --log-level=warning --target=es2022
 
-page: ## fetch what the page of the dashboard needs into internal/page/dist (npm); then make build
+page: go-found ## fetch what the page of the dashboard needs into internal/page/dist (npm), and build its market; then make build
 	@command -v npm >/dev/null || { echo "no npm; install Node.js with npm (Debian package npm)"; exit 1; }
 	@cd $(PAGE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
 	@cd $(PAGE)/node_modules && cp $(PAGE_FILES) ../dist/
 	@cd $(PAGE)/node_modules && cp lit-html/LICENSE ../dist/lit-html.LICENSE.txt && cp uplot/LICENSE ../dist/uPlot.LICENSE.txt
+	@cp "$$($(GO) env GOROOT)/LICENSE" $(PAGE)/dist/Go.LICENSE.txt
+	@cd $(PAGE) && $(ESBUILD) --bundle --format=iife --outfile=dist/page.js web/main.js
+	@cd $(PAGE) && cat dist/uPlot.min.css web/page.css | $(ESBUILD) --loader=css > dist/page.css
+	@cd $(PAGE) && cat "$$($(GO) env GOROOT)/lib/wasm/wasm_exec.js" web/worker.js | $(ESBUILD) --loader=js > dist/worker.js
+	@GOOS=js GOARCH=wasm CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(PAGE)/dist/market.wasm ./$(PAGE)/wasm
+	@gzip -9nf $(PAGE)/dist/market.wasm
 
 ##@ Test
 

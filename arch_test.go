@@ -36,7 +36,8 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/advise", "cpu internal/demand internal/kernel internal/record internal/replay internal/sense"},
 	{"internal/page/figures", `
 		cpu market internal/nodestate internal/record internal/replay internal/round internal/story internal/whatif`},
-	{"internal/page", "internal/story internal/page/figures"},
+	{"internal/page", "internal/record internal/story internal/page/figures"},
+	{"internal/page/wasm", "internal/record internal/page/figures"},
 	{"internal/coordinator", "cpu market"},
 	{"api/v1alpha1/reasons", ""},
 	{"api/v1alpha1", "cpu market kubernetes"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/page"
 )
 
 var pageAddress = regexp.MustCompile(`^(http://127\.0\.0\.1:[0-9]+)/#token=([0-9a-f]{32})(/.*)\n`)
@@ -167,5 +169,43 @@ func TestDashboardOfAFile(t *testing.T) {
 		if _, _, err := offline.run(t, append([]string{"dashboard"}, strings.Split(args, " ")...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
+	}
+}
+
+// TestDashboardExport: the page of a file, or of an agent, is written to a new file that the user alone may read. A program
+// without the page leaves no file.
+func TestDashboardExport(t *testing.T) {
+	t.Chdir(t.TempDir())
+	c := newCluster(t, shop()...)
+	c.Rounds = serves(recorderOf(150))
+	if _, _, err := c.run(t, "record", "--node", "node-1", "-o", "f.mbcas"); err != nil {
+		t.Fatal(err)
+	}
+	offline := newCluster(t)
+	for args, from := range map[string]*fakeCluster{"f.mbcas --export=file.html": offline, "--node=node-1 --export=node.html": c} {
+		stdout, _, err := from.run(t, append([]string{"dashboard"}, strings.Fields(args)...)...)
+		_, name, _ := strings.Cut(args, "--export=")
+		info, missing := os.Stat(name)
+		if !page.Built() {
+			if err == nil || !strings.Contains(err.Error(), "run make page") || missing == nil {
+				t.Errorf("%s without the page: %v, %v", args, err, missing)
+			}
+			continue
+		}
+		if err != nil || missing != nil || info.Mode().Perm() != 0o600 || !strings.HasPrefix(stdout, name+": node node-1, ") {
+			t.Errorf("%s: %v, %v, %v, %s", args, err, missing, info, stdout)
+		}
+	}
+	for args, want := range map[string]string{
+		"--export=x.html":          "--export needs a file with a recording, or --node",
+		"f.mbcas --export=f.mbcas": "f.mbcas exists; name another file with --export",
+		"f.mbcas --export=":        "no such file",
+	} {
+		if _, _, err := offline.run(t, append([]string{"dashboard"}, strings.Fields(args)...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+	if rec, err := readFile("f.mbcas"); err != nil || len(rec.Minutes) != 3 {
+		t.Errorf("the recording is damaged: %v", err)
 	}
 }

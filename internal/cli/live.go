@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/format"
 	"github.com/mbcas/mbcas/internal/cli/output"
 	"github.com/mbcas/mbcas/internal/cli/past"
 	"github.com/mbcas/mbcas/internal/cli/top"
@@ -67,14 +70,18 @@ func topSource(a *cluster.Access) top.Source {
 
 func dashboardCommand(s Streams, f *flags) *cobra.Command {
 	from := newSource(f)
+	export := ""
 	cmd := &cobra.Command{
 		Use:   "dashboard [FILE]",
 		Short: "Serve a page with the cluster, nodes and pods over time, to this machine",
 		Long: "Serve a page to the browsers of this machine, until the command ends: the nodes of the cluster by price, a node over time\n" +
 			"with its order book at each second, and a pod with the reasons for its limit. With a file it shows a recording,\n" +
 			"without a cluster. It listens on 127.0.0.1 alone, answers the printed address alone, and writes nothing. It reads\n" +
-			"the Leases of the agents every 10 s, and the recording of the one node that is looked at, with your own rights.",
-		Example: "  kubectl mbcas dashboard\n  kubectl mbcas dashboard --node node-1\n  kubectl mbcas dashboard node-1-20261121T120000" + past.Extension,
+			"the Leases of the agents every 10 s, and the recording of the one node that is looked at, with your own rights.\n" +
+			"With --export it writes the page of a recording to one file instead, with the market in it: it works in any browser\n" +
+			"without a network, what-if included. The file has the names and figures of the recording.",
+		Example: "  kubectl mbcas dashboard\n  kubectl mbcas dashboard --node node-1\n  kubectl mbcas dashboard node-1-20261121T120000" + past.Extension +
+			"\n  kubectl mbcas dashboard node-1-20261121T120000" + past.Extension + " --export node-1.html",
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
@@ -86,6 +93,9 @@ func dashboardCommand(s Streams, f *flags) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("export") {
+				return from.exportPage(cmd.Context(), s, export)
+			}
 			src, err := from.pageSource(cmd.Context(), s)
 			if err != nil {
 				return err
@@ -99,7 +109,26 @@ func dashboardCommand(s Streams, f *flags) *cobra.Command {
 		},
 	}
 	from.bind(cmd)
+	cmd.Flags().StringVar(&export, "export", "", "write the page with the recording to this new `file`, such as node-1.html, and end")
 	return cmd
+}
+
+// exportPage writes the page of a recording as one file.
+func (s *source) exportPage(ctx context.Context, streams Streams, path string) error {
+	if s.File == "" && s.Node == "" {
+		return UsageError{Err: errors.New("--export needs a file with a recording, or --node")}
+	}
+	rec, err := s.Read(ctx, streams)
+	if err != nil {
+		return err
+	}
+	size, err := past.Create(path, "--export", func(w io.Writer) error { return page.Export(w, rec) })
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(streams.Out, "%s: node %s, %.1f MiB. Open it in a browser; it needs no network, and has the names of the recording.\n",
+		path, format.Printable(rec.About.Node), float64(size)/(1<<20))
+	return nil
 }
 
 // pageSource is what the page shows: the file, or the cluster.

@@ -195,7 +195,7 @@ var contentTypes = map[string]string{
 func (s *server) serveFile(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Path
 	switch {
-	case name != "/":
+	case name != "/" && name != "":
 	case Built():
 		name = "/web/index.html"
 	default:

@@ -147,6 +147,10 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
 		}
 	}
+	r := request(s, "/")
+	if r.URL.Path = ""; send(s, r).Code != http.StatusOK { // as in "GET http://127.0.0.1:40123 HTTP/1.1"
+		t.Error("an address without a path is not the page")
+	}
 	for _, path := range []string{"/page.go", "/web/../page.go", "/dist/.gitignore", "/web", "/web/", "/api/secrets", "//etc/passwd", "/dist/../../../go.mod"} {
 		r := request(s, "/")
 		r.URL = &url.URL{Path: path}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -45,18 +44,16 @@ func chromium(t *testing.T) string {
 // tab is an open page.
 type tab struct {
 	*testing.T
-	ctx  context.Context
-	base string // address without the fragment
+	ctx context.Context
 	// faults are what the browser's console says is wrong, such as a violation of the page's policy.
 	faults chan string
 }
 
-// open serves a source and opens the page, at a view such as "/node/node-1". It is light or dark.
+// open serves a source and opens the page. It is light or dark.
 func open(t *testing.T, src figures.Source, scheme string) *tab {
 	t.Helper()
-	browser := chromium(t)
+	chromium(t)
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
-	t.Cleanup(cancel)
 	address, served := make(chan string, 1), make(chan error, 1)
 	go func() { served <- page.Serve(ctx, src, "/", func(url string) { address <- url }) }()
 	t.Cleanup(func() {
@@ -65,6 +62,15 @@ func open(t *testing.T, src figures.Source, scheme string) *tab {
 			t.Errorf("the server ended with %v", err)
 		}
 	})
+	return browse(t, <-address, scheme)
+}
+
+// browse opens an address in a browser.
+func browse(t *testing.T, url, scheme string) *tab {
+	t.Helper()
+	browser := chromium(t)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	t.Cleanup(cancel)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser),
 		chromedp.WindowSize(1280, 900), chromedp.WSURLReadTimeout(time.Minute))
 	if os.Geteuid() == 0 {
@@ -74,9 +80,7 @@ func open(t *testing.T, src figures.Source, scheme string) *tab {
 	t.Cleanup(end)
 	tabbed, closeTab := chromedp.NewContext(allocated)
 	t.Cleanup(closeTab)
-	url := <-address
-	base, _, _ := strings.Cut(url, "#")
-	b := &tab{T: t, ctx: tabbed, base: base, faults: make(chan string, 100)}
+	b := &tab{T: t, ctx: tabbed, faults: make(chan string, 100)}
 	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},

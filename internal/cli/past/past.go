@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,7 +156,7 @@ func Save(ctx context.Context, a *cluster.Access, s format.Streams, from *Source
 	if out == "" {
 		out = from.Node + "-" + last.UTC().Format("20060102T150405") + Extension
 	}
-	size, err := write(out, all)
+	size, err := Create(out, "-o", all.Write)
 	if err != nil {
 		return err
 	}
@@ -168,17 +169,21 @@ func Save(ctx context.Context, a *cluster.Access, s format.Streams, from *Source
 	return nil
 }
 
-// write writes a new file, which the user alone may read.
-func write(path string, rec *record.Recording) (size int64, err error) {
+// Create writes a new file, which the user alone may read. Where that fails, the file is removed.
+func Create(path, flag string, write func(io.Writer) error) (size int64, err error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
-		return 0, fmt.Errorf("%s exists; name another file with -o", path)
+		return 0, fmt.Errorf("%s exists; name another file with %s", path, flag)
 	}
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	if err := rec.Write(file); err != nil {
+	defer func() {
+		if err = errors.Join(err, file.Close()); err != nil {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}()
+	if err := write(file); err != nil {
 		return 0, err
 	}
 	info, err := file.Stat()

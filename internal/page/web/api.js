@@ -1,5 +1,6 @@
 // @ts-check
-// Requests to the server, with the token of the address.
+// Questions about the figures: to the server, with the token of the address, or to the market in an exported page.
+import { offline } from "./offline.js";
 
 /** @type {string} */
 let token = "";
@@ -7,6 +8,7 @@ const tab = crypto.randomUUID();
 
 /** Takes the token out of the address, so that it is in no history, and keeps it for a reload. */
 export function takeToken() {
+  if (offline) return;
   const found = /^#token=([0-9a-f]{32})(\/.*)$/.exec(location.hash);
   if (found) {
     sessionStorage.setItem("token", found[1]);
@@ -25,6 +27,12 @@ export class Refused extends Error {}
  */
 export async function ask(what, query = {}, signal) {
   const params = new URLSearchParams(Object.entries(query).map(([k, v]) => [k, String(v)]));
+  if (offline) {
+    const reply = await offline(what, params.toString());
+    signal?.throwIfAborted();
+    if (reply.error) throw new Refused(reply.error);
+    return JSON.parse(reply.answer ?? "null");
+  }
   const response = await fetch(`/api/${what}?${params}`, {
     headers: { "X-Mbcas-Token": token, "X-Mbcas-Tab": tab }, signal,
   });

@@ -1,7 +1,7 @@
 // @ts-check
 // Charts over time: a uPlot, a key with dashes, and a table with the same figures.
-import uPlot from "/dist/uPlot.esm.js";
-import { html, svg } from "/dist/lit-html.js";
+import uPlot from "../dist/uPlot.esm.js";
+import { html, svg } from "../dist/lit-html.js";
 import { clock } from "./format.js";
 
 /**

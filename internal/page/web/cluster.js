@@ -1,6 +1,6 @@
 // @ts-check
 // The cluster: tiles, cells by price, and the table of nodes.
-import { html, render } from "/dist/lit-html.js";
+import { html, render } from "../dist/lit-html.js";
 import { ask, repeat } from "./api.js";
 import { clock, cores, milli, price, signs } from "./format.js";
 

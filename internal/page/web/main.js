@@ -1,6 +1,6 @@
 // @ts-check
 // Chooses the view by the address.
-import { html, render } from "/dist/lit-html.js";
+import { html, render } from "../dist/lit-html.js";
 import { takeToken } from "./api.js";
 import { showCluster } from "./cluster.js";
 import { showNode } from "./node.js";

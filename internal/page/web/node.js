@@ -1,6 +1,6 @@
 // @ts-check
 // A node over time, with the order book at the time of the scrubber.
-import { html, render } from "/dist/lit-html.js";
+import { html, render } from "../dist/lit-html.js";
 import { ask } from "./api.js";
 import { Chart } from "./chart.js";
 import { milli, percent, price, signs } from "./format.js";

@@ -1,6 +1,6 @@
 // @ts-check
 // A pod over time, and why its limit is what it is at the time of the scrubber.
-import { html, render } from "/dist/lit-html.js";
+import { html, render } from "../dist/lit-html.js";
 import { ask } from "./api.js";
 import { Chart } from "./chart.js";
 import { milli, percent } from "./format.js";

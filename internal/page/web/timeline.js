@@ -1,6 +1,6 @@
 // @ts-check
 // What the views of a node and of a pod share: a series that goes on, the scrubber, and the events.
-import { html } from "/dist/lit-html.js";
+import { html } from "../dist/lit-html.js";
 import { ask, repeat } from "./api.js";
 import { clock } from "./format.js";
 

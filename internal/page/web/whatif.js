@@ -1,6 +1,6 @@
 // @ts-check
 // What the market would have decided with another reserve. The server decides; nothing is written.
-import { html, render } from "/dist/lit-html.js";
+import { html, render } from "../dist/lit-html.js";
 import { ask } from "./api.js";
 import { seconds } from "./format.js";
 
