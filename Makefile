@@ -34,7 +34,7 @@ MODULES := . test/cluster test/chart test/page
 
 .DEFAULT_GOAL := help
 .PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew rules faults soak mutants fidelity scale bench check check-format \
-	check-tidy check-vet check-lint check-generated check-imports test-packages node-packages vm-packages page-packages npm-packages \
+	check-tidy check-vet check-lint check-generated check-imports check-workflows test-packages node-packages vm-packages page-packages npm-packages \
 	page page-test \
 	cluster-up cluster-down cluster-addons images load install uninstall manifests dist demo reaction platform is-root \
 	measure-programs kind-demo kind-down minikube-install clean
@@ -164,7 +164,7 @@ bench: $(CLUSTER) ## run the benchmarks, 6 minutes; also in out/bench.txt (the f
 	@bash -c 'set -o pipefail; KUBEBUILDER_ASSETS="$$($(CLUSTER) assets)" $(GO) test -run "^$$" -bench . -benchmem -benchtime $(BENCHTIME) \
 		$(sort $(dir $(shell grep -rlE "^func Benchmark" --include=*_test.go cpu market internal actuator 2>/dev/null | sed "s,^,./,"))) | tee out/bench.txt'
 
-check: check-format check-tidy check-vet check-lint check-generated check-imports ## format, go.mod, vet, lint, generated files, import rules
+check: check-format check-tidy check-vet check-lint check-generated check-imports check-workflows ## format, go.mod, vet, lint, generated files, import rules, workflows
 
 check-format: go-found
 	@bad=$$(gofmt -l .) || exit 1; \
@@ -192,6 +192,9 @@ check-generated: go-found
 
 check-imports: go-found
 	@$(GO) test -count=1 .
+
+check-workflows: go-found
+	@$(GO) tool -modfile=tools/actionlint.mod actionlint .github/workflows/*.yml
 
 test-packages:
 	@tools/packages.sh gcc=gcc /usr/include/stdlib.h=libc6-dev corelist=perl || true
