@@ -133,7 +133,7 @@ func kindOf(t reflect.Type, within []reflect.Type) (k *kind, err error) {
 	}
 	within = append(within, t)
 	k = &kind{typ: t, size: t.Size(), zero: reflect.New(t).UnsafePointer()}
-	ok := false
+	var ok bool
 	if k.form, ok = formOf(t); !ok {
 		return nil, fmt.Errorf("values of %v are not written", t)
 	}

@@ -284,8 +284,8 @@ func TestMaterials(t *testing.T) {
 	}
 }
 
-// TestPrograms: compiled twice, the plugin for linux/amd64 has the same bytes, which tell their version. That an archive
-// has these bytes is TestArchives, and that packing twice gives the same is TestReproducible.
+// TestPrograms: compiled twice, the plugin for linux/amd64 has the same bytes, which tell their version. That an
+// archive has these bytes is TestArchives, and that packing twice gives the same is TestReproducible.
 func TestPrograms(t *testing.T) {
 	linux := platform{"linux", "amd64"}
 	r := release{root: "../..", version: "v0.1.0", platforms: []platform{linux}, compile: compile}

@@ -320,14 +320,16 @@ func TestOrphansAreFound(t *testing.T) {
 
 // TestBrowserOnDemand: what every change waits for installs no browser and no npm; the suites that need them do.
 func TestBrowserOnDemand(t *testing.T) {
-	for target, installs := range map[string]bool{"ci": false, "test": false, "test-all": false, "page-packages": true} {
+	installers := map[string]bool{"ci": false, "test": false, "test-all": false, "page-packages": true}
+	for target, installs := range installers {
 		cmd := exec.CommandContext(t.Context(), "make", "-n", target)
 		cmd.Dir = "../.."
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("make -n %s: %v\n%s", target, err, out)
 		}
-		if got := strings.Contains(string(out), "chromium") || strings.Contains(string(out), "npm=npm"); got != installs {
+		got := strings.Contains(string(out), "chromium") || strings.Contains(string(out), "npm=npm")
+		if got != installs {
 			t.Errorf("make %s installs chromium or npm: %v, want %v:\n%s", target, got, installs, out)
 		}
 	}
