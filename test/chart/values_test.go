@@ -320,7 +320,9 @@ func TestNotes(t *testing.T) {
 			[]string{"in mode enforce. It resizes pods", "No PrometheusRule is made"}, []string{"PodMonitor"},
 		},
 		"monitoring.podMonitor=on,monitoring.rules=off": {nil, []string{"monitoring.coreos.com"}},
-		"mode=restore,uninstall.timeout=20m":            {[]string{"in mode restore. It returns", "--timeout 22m"}, nil},
+		"mode=restore,uninstall.timeout=20m": {
+			[]string{"in mode restore. It returns", "--timeout 22m"}, nil,
+		},
 		"uninstall.restore=false,crds.install=false": {
 			[]string{"create job restore-all --from=cronjob/mbcas-restore"}, []string{"--timeout"},
 		},
