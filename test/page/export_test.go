@@ -57,8 +57,8 @@ func exported(t *testing.T, run func(args ...string) string, rec *record.Recordi
 	return file, html
 }
 
-// TestExport: the exported file works alone, from a folder and without a network, and its market decides what the command
-// what-if decides on the same recording.
+// TestExport: the exported file works alone, from a folder and without a network, and its market decides what
+// the command what-if decides on the same recording.
 func TestExport(t *testing.T) {
 	t.Parallel()
 	chromium(t)
@@ -106,7 +106,12 @@ func TestExport(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	defer server.Close()
 	refused := evaluate[bool](b, fmt.Sprintf(`(async () => {
-		const image = new Promise((done) => { const i = new Image(); i.onload = () => done(false); i.onerror = () => done(true); i.src = %[1]q });
+		const image = new Promise((done) => {
+			const i = new Image();
+			i.onload = () => done(false);
+			i.onerror = () => done(true);
+			i.src = %[1]q;
+		});
 		return await fetch(%[1]q, {mode: "no-cors"}).then(() => false, () => true) && await image;
 	})()`, server.URL), chromedp.EvalAwaitPromise)
 	if !refused || asked.Load() > 0 {
