@@ -151,10 +151,7 @@ func TestDashboardAfterAnAgentsRestart(t *testing.T) {
 func TestDashboardOfAFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c := newCluster(t, shop()...)
-	c.Rounds = serves(recorderOf(150))
-	if _, _, err := c.run(t, "record", "--node", "node-1", "-o", "f.mbcas"); err != nil {
-		t.Fatal(err)
-	}
+	c.records(t, "f.mbcas")
 	ask, view := dashboard(t, nil, "f.mbcas")
 	if text := ask("/api/cluster"); view != "/node/node-1" || !strings.Contains(text, `"live":false`) || !strings.Contains(text, `"state":"scarce"`) {
 		t.Errorf("%s: %s", view, text)
@@ -177,10 +174,7 @@ func TestDashboardOfAFile(t *testing.T) {
 func TestDashboardExport(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c := newCluster(t, shop()...)
-	c.Rounds = serves(recorderOf(150))
-	if _, _, err := c.run(t, "record", "--node", "node-1", "-o", "f.mbcas"); err != nil {
-		t.Fatal(err)
-	}
+	c.records(t, "f.mbcas")
 	offline := newCluster(t)
 	for args, from := range map[string]*fakeCluster{"f.mbcas --export=file.html": offline, "--node=node-1 --export=node.html": c} {
 		stdout, _, err := from.run(t, append([]string{"dashboard"}, strings.Fields(args)...)...)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -88,17 +91,42 @@ func TestNodes(t *testing.T) {
 // TestClockOfThisMachine: ages are told by the clock of the API server. A machine whose clock is ten minutes late or early
 // shows the same nodes and ages.
 func TestClockOfThisMachine(t *testing.T) {
-	for _, args := range [][]string{{"nodes"}, {"doctor"}, {"list", "-A"}, {"usage", "-A"}} {
-		c := newCluster(t, fleet()...)
+	for _, args := range [][]string{{"nodes"}, {"doctor"}, {"list", "-o", "wide"}, {"usage"}, {"explain", "cart-7d9f"}} {
+		c := newCluster(t, append(fleet(), shop()...)...)
 		want, _, wantErr := c.run(t, args...)
 		for _, ahead := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
 			c.Now = func() time.Time { return noon.Add(-ahead) }
 			c.Ahead = func() time.Duration { return ahead }
+			if now := topSource(&c.Access).Now(); !now.Equal(noon) {
+				t.Errorf("top, with the API server ahead by %v, takes %v for the time", ahead, now)
+			}
 			got, _, err := c.run(t, args...)
 			if got != want || (err == nil) != (wantErr == nil) {
 				t.Errorf("%v, with the API server ahead by %v:\n%s\n%v, want:\n%s\n%v", args, ahead, got, err, want, wantErr)
 			}
 		}
+	}
+}
+
+// TestConnectionHasAClock: a command reads the clock of the API server from its answers.
+func TestConnectionHasAClock(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"major":"1","minor":"36"}`)
+	}))
+	defer server.Close()
+	f := newFlags()
+	f.overrides.ClusterInfo.Server = server.URL
+	a, err := f.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Discovery.ServerVersionWithContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if ahead := time.Until(a.ServerNow()).Round(time.Minute); ahead != time.Hour {
+		t.Errorf("the API server is ahead by %v, want an hour", ahead)
 	}
 }
 

@@ -73,6 +73,15 @@ func serves(rec *record.Recorder) func(context.Context, *corev1.Pod, uint64) ([]
 	}
 }
 
+// records saves 150 s of node-1 to a file.
+func (c *fakeCluster) records(t *testing.T, file string) {
+	t.Helper()
+	c.Rounds = serves(recorderOf(150))
+	if _, _, err := c.run(t, "record", "--node", "node-1", "-o", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestRecordAndReplay: a node's recording is saved to a file that the user alone may read, and the file is replayed and told
 // without a cluster; the story of a pod, told by the agent of its node, has that pod and the node.
 func TestRecordAndReplay(t *testing.T) {
@@ -175,10 +184,7 @@ func TestRecordFollows(t *testing.T) {
 func TestRecordingErrors(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c := newCluster(t, shop()...)
-	c.Rounds = serves(recorderOf(150))
-	if _, _, err := c.run(t, "record", "--node", "node-1", "-o", "whole.mbcas"); err != nil {
-		t.Fatal(err)
-	}
+	c.records(t, "whole.mbcas")
 	file, err := os.ReadFile("whole.mbcas")
 	if err != nil {
 		t.Fatal(err)
@@ -244,10 +250,7 @@ func TestOtherResults(t *testing.T) {
 func TestExplainAt(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c := newCluster(t, shop()...)
-	c.Rounds = serves(recorderOf(150))
-	if _, _, err := c.run(t, "record", "--node", "node-1", "-o", "f.mbcas"); err != nil {
-		t.Fatal(err)
-	}
+	c.records(t, "f.mbcas")
 	live, _, err := c.run(t, "explain", "cart-7d9f", "-n", "shop", "--at", "11:59")
 	if err != nil || !strings.Contains(live, "Pod shop/cart-7d9f at 2026-11-21 11:59:00.0 UTC") || !strings.Contains(live, "Price: the pods of node node-1 demanded ") {
 		t.Fatalf("%v\n%s", err, live)
@@ -276,10 +279,7 @@ func TestExplainAt(t *testing.T) {
 func TestWhatIf(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c := newCluster(t, shop()...)
-	c.Rounds = serves(recorderOf(150))
-	if _, _, err := c.run(t, "record", "--node", "node-1", "-o", "f.mbcas"); err != nil {
-		t.Fatal(err)
-	}
+	c.records(t, "f.mbcas")
 	offline := newCluster(t)
 	stdout, _, err := offline.run(t, "what-if", "f.mbcas", "--priority", "shop/cart-*=100000")
 	if err != nil {

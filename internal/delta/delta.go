@@ -56,8 +56,7 @@ func (c *Codec[T]) Write(w *Writer, before, v *T) {
 	w.write(c.root, unsafe.Pointer(before), unsafe.Pointer(v))
 }
 
-// Read reads into v, which is a zero value, what Write wrote with the same value before. v may share memory
-// with before.
+// Read reads into v what Write wrote with the same value before. v may share memory with before.
 func (c *Codec[T]) Read(r *Reader, before, v *T) error {
 	*v = *before
 	if err := r.read(c.root, unsafe.Pointer(before), unsafe.Pointer(v)); err != nil {

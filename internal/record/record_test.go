@@ -191,7 +191,7 @@ func TestPins(t *testing.T) {
 	for i := range 14_400 {
 		n.round(time.Duration(i) * time.Second)
 		if why := at[i]; why != "" {
-			n.to.Pin(t0.Add(time.Duration(i)*time.Second), why, false)
+			n.to.Pin(Pin{At: t0.Add(time.Duration(i) * time.Second), Why: why})
 		}
 	}
 	rec, _ := opened(t, n.file(t, 0))
@@ -229,10 +229,10 @@ func TestFaultPins(t *testing.T) {
 		n.round(time.Duration(i) * time.Second)
 		at := t0.Add(time.Duration(i) * time.Second)
 		if i%1200 == 1199 || i == 1950 {
-			n.to.Pin(at, "overload", false)
+			n.to.Pin(Pin{At: at, Why: "overload"})
 		}
 		if why := faults[i]; why != "" {
-			n.to.Pin(at, why, true)
+			n.to.Pin(Pin{At: at, Why: why, Fault: true})
 		}
 	}
 	holds := func(second int) bool {

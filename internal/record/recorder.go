@@ -66,9 +66,11 @@ func (m *Minute) Bytes() int { return len(m.packed) }
 
 // Pin is an incident that is kept for longer than other minutes.
 type Pin struct {
-	At  time.Time
+	At time.Time
+	// Why is a sentence without names; the pod that it is about stands beside it, so that both can be renamed.
 	Why string
-	// Last is the last event that is part of it.
+	Pod *Name `json:",omitempty"`
+	// Last is the last event that is part of it; Recorder.Pin sets it.
 	Last time.Time
 	// Fault: something went wrong, such as a panic. Other incidents never take its place.
 	Fault bool `json:",omitempty"`
@@ -172,16 +174,25 @@ func (r *Recorder) Break() {
 	r.close()
 }
 
+// String is the incident in words.
+func (p Pin) String() string {
+	if p.Pod == nil {
+		return p.Why
+	}
+	return fmt.Sprintf("pod %v: %s", p.Pod, p.Why)
+}
+
 // Pin keeps the minutes around an incident. One that comes soon after another is part of it, but a fault is part of
 // another fault only. Beyond maxPins the oldest that is no fault is given up, or else the oldest.
-func (r *Recorder) Pin(at time.Time, why string, fault bool) {
+func (r *Recorder) Pin(p Pin) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := len(r.pins); n > 0 && at.Sub(r.pins[n-1].At) < pinBefore+pinAfter && (r.pins[n-1].Fault || !fault) {
-		r.pins[n-1].Last = at
+	if n := len(r.pins); n > 0 && p.At.Sub(r.pins[n-1].At) < pinBefore+pinAfter && (r.pins[n-1].Fault || !p.Fault) {
+		r.pins[n-1].Last = p.At
 		return
 	}
-	r.pins = append(r.pins, Pin{At: at, Why: why, Last: at, Fault: fault})
+	p.Last = p.At
+	r.pins = append(r.pins, p)
 	if len(r.pins) > maxPins {
 		given := max(0, slices.IndexFunc(r.pins, func(p Pin) bool { return !p.Fault }))
 		r.pins = slices.Delete(r.pins, given, given+1)

@@ -23,7 +23,10 @@ func (r *Recording) Rename(name, text func(string) string) (*Recording, error) {
 	out := &Recording{About: r.About}
 	out.About.Node, out.About.Anonymized, out.About.Pins = once(r.About.Node), true, slices.Clone(r.About.Pins)
 	for i := range out.About.Pins {
-		out.About.Pins[i].Why = text(out.About.Pins[i].Why)
+		p := &out.About.Pins[i]
+		if p.Why = text(p.Why); p.Pod != nil {
+			p.Pod = &Name{once(p.Pod.Namespace), once(p.Pod.Name)}
+		}
 	}
 	for _, m := range r.Minutes {
 		renamed, err := m.rename(once, text)

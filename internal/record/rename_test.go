@@ -38,6 +38,8 @@ func TestRename(t *testing.T) {
 		r.Round(in, of, &out)
 	}
 	r.Gap(start.Add(time.Hour), "the private thing has panicked")
+	gone := Name{"secret-shop", "secret-gone"} // no minute has it any more
+	r.Pin(Pin{At: start.Add(time.Hour), Why: "the private thing became unhealthy", Pod: &gone, Fault: true})
 	var b bytes.Buffer
 	if err := r.WriteTo(&b, About{Node: "secret-node"}, 0); err != nil {
 		t.Fatal(err)
@@ -67,6 +69,11 @@ func TestRename(t *testing.T) {
 	if renamed, err = Open(&b); err != nil || !renamed.About.Anonymized || len(renamed.Minutes) != len(rec.Minutes) {
 		t.Fatalf("%v, %+v", err, renamed)
 	}
+	if pin := renamed.About.Pins[0]; pin.Why != "the pod became unhealthy" || pin.Pod.Namespace != given["secret-shop"] ||
+		pin.Pod.Name != given["secret-gone"] || *rec.About.Pins[0].Pod != gone {
+		t.Errorf("the pin is %+v of %v, that of the original is of %v", pin, pin.Pod, rec.About.Pins[0].Pod)
+	}
+	delete(given, gone.Name) // the events lack it
 	was, is := everything(t, rec), everything(t, renamed)
 	for s, to := range given {
 		if !strings.Contains(was, s) || strings.Contains(is, s) {

@@ -54,7 +54,7 @@ func TestReleaseFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := made(t, fake(t))
+	files := fakeFiles(t)
 	names := regexp.MustCompile(`\b(checksums\.txt|RELEASE_NOTES\.md|mbcas-(?:agent|controller)\.spdx\.json)`)
 	seen := map[string]bool{}
 	for _, name := range names.FindAllString(string(text), -1) {

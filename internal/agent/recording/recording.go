@@ -7,7 +7,6 @@
 package recording
 
 import (
-	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -45,9 +44,9 @@ func (f *Feed) Round(in round.Input, names []record.Name, out *round.Output) {
 		full, short := n.FloorsExceedSupply, n.Demand.Cores() > farAbove*n.Supply.Cores()
 		switch {
 		case full && !f.full:
-			f.To.Pin(in.Now, "the floors of the pods exceed the supply", false)
+			f.To.Pin(record.Pin{At: in.Now, Why: "the floors of the pods exceed the supply"})
 		case short && !f.short:
-			f.To.Pin(in.Now, "the pods demand more than 1.5 times the supply", false)
+			f.To.Pin(record.Pin{At: in.Now, Why: "the pods demand more than 1.5 times the supply"})
 		}
 		f.full, f.short = full, short
 	})
@@ -60,7 +59,7 @@ func (f *Feed) Harmed(at time.Time, pods []record.Name) {
 		harmed := make(map[record.Name]bool, len(pods))
 		for _, p := range pods {
 			if harmed[p] = true; f.harmed != nil && !f.harmed[p] {
-				f.To.Pin(at, fmt.Sprintf("pod %v became unhealthy after a decrease of its limit", p), true)
+				f.To.Pin(record.Pin{At: at, Why: "it became unhealthy after a decrease of its limit", Pod: &p, Fault: true})
 			}
 		}
 		f.harmed = harmed
@@ -82,7 +81,7 @@ func (f *Feed) Gap(at time.Time, why string) { f.feed(func() { f.To.Gap(at, why)
 func (f *Feed) Panicked(at time.Time) {
 	f.feed(func() {
 		f.To.Break()
-		f.To.Pin(at, "a round panicked", true)
+		f.To.Pin(record.Pin{At: at, Why: "a round panicked", Fault: true})
 	})
 }
 

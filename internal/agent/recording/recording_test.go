@@ -99,7 +99,7 @@ func TestPinsHarm(t *testing.T) {
 	}
 	pins := about(t, f.To).About.Pins
 	if len(pins) != 2 || pins[0].Fault || !pins[1].Fault || !pins[1].At.Equal(t0.Add(2*time.Second)) || !pins[1].Last.Equal(pins[1].At) ||
-		pins[1].Why != "pod shop/cart became unhealthy after a decrease of its limit" {
+		pins[1].String() != "pod shop/cart: it became unhealthy after a decrease of its limit" {
 		t.Errorf("pins %+v", pins)
 	}
 }

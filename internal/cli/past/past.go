@@ -163,7 +163,7 @@ func Save(ctx context.Context, a *cluster.Access, s format.Streams, from *Source
 	fmt.Fprintf(s.Out, "%s: node %s from %s to %s, %.1f MiB\n", out, from.Node, first.UTC().Format("2006-01-02 15:04:05"),
 		last.UTC().Format("15:04:05 UTC"), float64(size)/(1<<20))
 	for _, p := range all.About.Pins {
-		fmt.Fprintf(s.Out, "  kept for longer: %s, %s\n", p.At.UTC().Format("2006-01-02 15:04:05 UTC"), format.Printable(p.Why))
+		fmt.Fprintf(s.Out, "  kept for longer: %s, %s\n", p.At.UTC().Format("2006-01-02 15:04:05 UTC"), format.Printable(p.String()))
 	}
 	fmt.Fprintf(s.Out, "Next: kubectl mbcas story %s\n", out)
 	return nil
