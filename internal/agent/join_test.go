@@ -51,8 +51,7 @@ func arrivals(t *testing.T) (loop *roundLoop, host *fakeSampler, arrive func(*sn
 	}
 	var current atomic.Pointer[snapshot]
 	current.Store(&snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}})
-	loop.snapshot, host.look = current.Load, sample
-	host.sample = func(kernel.Sample) kernel.Sample { return sample(current.Load().Targets) }
+	loop.snapshot, host.read, host.look = current.Load, sample, sample
 	changed, names := make(chan struct{}, 1), []string{}
 	loop.changed = changed
 	loop.raise = func(r *roundResult) {

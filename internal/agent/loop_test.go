@@ -33,9 +33,10 @@ type fakeSampler struct {
 	at     []float64
 	do     func(read int)
 	closed bool
-	sample func(kernel.Sample) kernel.Sample // of a Read; nil: as it is
-	looks  []float64                         // when it looked, in seconds after the start
-	finds  []float64                         // when it was asked for new pods
+	read   func([]kernel.Target) kernel.Sample // what a Read finds of these; nil: nothing
+	sample func(kernel.Sample) kernel.Sample   // of a Read; nil: as it is
+	looks  []float64                           // when it looked, in seconds after the start
+	finds  []float64                           // when it was asked for new pods
 	look   func([]kernel.Target) kernel.Sample
 }
 
@@ -48,6 +49,9 @@ func (p *fakeSampler) Read(targets []kernel.Target) kernel.Sample {
 		p.do(n)
 	}
 	s := kernel.Sample{Node: kernel.NodeSample{At: time.Now()}, Pods: make([]kernel.PodSample, len(targets))}
+	if p.read != nil {
+		s = p.read(targets)
+	}
 	if p.sample != nil {
 		s = p.sample(s)
 	}
