@@ -106,8 +106,8 @@ test: $(CLUSTER) test-packages node-packages ## run every package, the API serve
 test-all: $(CLUSTER) test-packages node-packages vm-packages cluster-addons ## run every suite: also virtual nodes, two nodes, other versions, fuzzing at length (90 minutes)
 	@$(TESTALL) -tier all -fuzzruns $(LONGFUZZRUNS)
 
-ci: $(CLUSTER) test-packages node-packages vm-packages
-	@$(TESTALL) -tier ci -fuzzruns $(FUZZRUNS)
+ci: $(CLUSTER) test-packages node-packages
+	@$(TESTALL) -tier ci
 
 test-unit: $(CLUSTER) test-packages ## run the tests without a node: unit, property and API server tests, with -race
 	@$(TESTALL) -only unit

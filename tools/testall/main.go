@@ -20,7 +20,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
-	"time"
 )
 
 func main() {
@@ -35,18 +34,15 @@ type options struct {
 	tier     string
 	only     string
 	fuzzRuns uint
-	budget   time.Duration
 }
 
 func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("testall", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.root, "root", ".", "root of the repository")
-	flags.StringVar(&o.tier, "tier", tierTest, "suites to run: test, all or ci")
+	flags.StringVar(&o.tier, "tier", tierTest, "suites to run: test, ci or all")
 	flags.StringVar(&o.only, "only", "", "run this suite alone")
 	flags.UintVar(&o.fuzzRuns, "fuzzruns", 30000, "runs of each fuzz target")
-	const budget = "time for the tier ci: a suite that it need not run and that would end later is left out"
-	flags.DurationVar(&o.budget, "budget", 40*time.Minute, budget)
 	if err := flags.Parse(args); err != nil {
 		return o, err // flags has printed it
 	}
@@ -75,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	out := newProgress(stdout)
 	r := &repo{root: o.root, fuzzRuns: o.fuzzRuns, out: out, results: newResults(out, os.Getenv("CI") == "true")}
-	chosen, err := r.choose(ctx, o)
+	chosen, err := r.choose(o)
 	if err == nil {
 		err = adoptOrphans()
 	}
@@ -84,7 +80,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 
-	r.runAll(ctx, out, chosen, time.Now().Add(o.budget))
+	r.runAll(ctx, out, chosen)
 	out.follow("")
 	r.results.summary()
 	if r.results.failed > 0 {
@@ -93,16 +89,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// runAll runs the suites in their order. A suite that is optional in this tier is left out if it would
-// end after the deadline.
-func (r *repo) runAll(ctx context.Context, out *progress, chosen []suite, deadline time.Time) {
+// runAll runs the suites in their order.
+func (r *repo) runAll(ctx context.Context, out *progress, chosen []suite) {
 	defer r.stopCluster(ctx)
 	for _, s := range chosen {
-		if left := time.Until(deadline).Round(time.Second); s.optional && left < s.takes {
-			fmt.Fprintf(out, "\n== not run: %s: it takes about %s and %s are left; make test-all runs it\n",
-				s.title, s.takes, max(0, left))
-			continue
-		}
 		out.begin(s.title)
 		r.runSuite(ctx, s)
 		if ctx.Err() != nil {

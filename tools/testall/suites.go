@@ -26,57 +26,28 @@ type repo struct {
 type suite struct {
 	name, title string
 	run         func(context.Context) error
-	// covers are the paths whose change can affect the suite, by prefix, and takes is how long it runs
-	// on 2 cores with everything built. Both are for the choice of the tier ci.
-	covers []string
-	takes  time.Duration
-	// optional suites are left out when there is no time for them.
-	optional bool
 }
 
 // suites are in the order of their run: the fast ones first, and those that share the local cluster
 // together.
 func (r *repo) suites() []suite {
-	shipped := strings.Fields("cmd/ cpu/ market/ actuator/ api/ internal/ go.mod")
-	perPod := strings.Fields(`actuator/ api/ config/ go.mod internal/controller/ internal/lifecycle/ internal/kube/
-		internal/constraints/ internal/quota/ internal/autoscalers/ internal/demandsignal/ internal/restore/
-		internal/allocation/`)
-	node := strings.Fields(`internal/kernel/ internal/sense/ internal/agent/ cmd/mbcas-agent/ config/
-		test/e2e/path test/e2e/virtual test/cluster/`)
-	nodes := strings.Fields(`internal/coordinator/ internal/round/ market/ internal/controller/coordinat
-		test/e2e/two_nodes test/cluster/`)
-	inBrowser := strings.Fields(`internal/page/ internal/replay/ internal/story/ internal/whatif/ internal/record/
-		internal/round/ test/page/`)
 	fuzz := fmt.Sprintf("fuzz, %d runs of each target", r.fuzzRuns)
 	return []suite{
-		{name: "check", title: "make check", run: r.check},
-		{name: "unit", title: "unit, property and API server tests, with the race detector", run: r.unit},
-		{name: "fuzz", title: fuzz, run: r.fuzz, covers: shipped, takes: 3 * time.Minute},
-		{name: "long", title: "properties at length", run: r.long, covers: shipped, takes: 4 * time.Minute},
-		{name: "page", title: "the page of the dashboard in a browser", run: r.pageTests,
-			covers: inBrowser, takes: 2 * time.Minute},
-		{name: "path", title: "end to end: the path on a real node", run: r.e2e("TestPath")},
-		{name: "virtual", title: "end to end: the path on cgroup v2, in a virtual node",
-			run:    r.e2e("TestVirtualNode"),
-			covers: node, takes: 8 * time.Minute},
-		{name: "platform", title: "end to end: HPA, VPA, quotas, budgets and drains", run: r.e2e("TestPlatform"),
-			covers: append(perPod, "test/e2e/platform"), takes: 6 * time.Minute},
-		{name: "monitoring", title: "end to end: Prometheus and Alertmanager", run: r.e2e("TestMonitoring",
-			"prometheus", "alertmanager"),
-			covers: strings.Fields(`monitoring/ internal/agent/nodemetrics/ internal/fleet/ internal/controller/metrics/
-				test/e2e/monitoring test/cluster/addons/`), takes: 9 * time.Minute},
-		{name: "faults", title: "end to end: kubelet, containerd, API server and etcd fail", run: r.e2e("TestFaults"),
-			covers: slices.Concat(node, perPod), takes: 6 * time.Minute},
-		{name: "nodes", title: "end to end: two nodes", run: r.e2e("TestTwoNodes"),
-			covers: nodes, takes: 8 * time.Minute},
-		{name: "cluster", title: "the local cluster: crashes, nodes, add-ons, removal", run: r.clusterTests,
-			covers: []string{"test/cluster/"}, takes: 6 * time.Minute},
-		{name: "skew", title: "API server tests on other versions of Kubernetes", run: r.skew,
-			covers: append(perPod, "test/cluster/skew/"), takes: 10 * time.Minute},
-		{name: "rules", title: "recording rules and alerts: promtool, and faults put into rules", run: r.rules,
-			covers: []string{"monitoring/", "test/cluster/addons/prometheus/"}, takes: 3 * time.Minute},
-		{name: "dashboards", title: "dashboards against the types of Grafana", run: r.dashboards,
-			covers: []string{"monitoring/dashboards/", "tools/dashboards/", "test/dashboards/"}, takes: time.Minute},
+		{"check", "make check", r.check},
+		{"unit", "unit, property and API server tests, with the race detector", r.unit},
+		{"fuzz", fuzz, r.fuzz},
+		{"long", "properties at length", r.long},
+		{"page", "the page of the dashboard in a browser", r.pageTests},
+		{"path", "end to end: the path on a real node", r.e2e("TestPath")},
+		{"virtual", "end to end: the path on cgroup v2, in a virtual node", r.e2e("TestVirtualNode")},
+		{"platform", "end to end: HPA, VPA, quotas, budgets and drains", r.e2e("TestPlatform")},
+		{"monitoring", "end to end: Prometheus and Alertmanager", r.e2e("TestMonitoring", "prometheus", "alertmanager")},
+		{"faults", "end to end: kubelet, containerd, API server and etcd fail", r.e2e("TestFaults")},
+		{"nodes", "end to end: two nodes", r.e2e("TestTwoNodes")},
+		{"cluster", "the local cluster: crashes, nodes, add-ons, removal", r.clusterTests},
+		{"skew", "API server tests on other versions of Kubernetes", r.skew},
+		{"rules", "recording rules and alerts: promtool, and faults put into rules", r.rules},
+		{"dashboards", "dashboards against the types of Grafana", r.dashboards},
 	}
 }
 
@@ -99,8 +70,9 @@ func (r *repo) runSuite(ctx context.Context, s suite) {
 	fmt.Fprintf(r.out, "   %s took %s\n", s.name, time.Since(start).Round(time.Second))
 }
 
-// orphansEnd is how long a process may outlive its suite: one that was killed takes a moment to end.
-var orphansEnd = 10 * time.Second
+// orphansEnd is how long a process may outlive its suite: one that was killed takes a moment to end, and longer on a
+// busy machine.
+var orphansEnd = time.Minute
 
 // leavesNoProcess counts a failure for processes that outlive a suite. They take CPU from the suites after
 // it, whose failures then look like faults of their own.
@@ -137,47 +109,71 @@ const (
 	chartModule   = "test/chart"
 )
 
-// unit runs every package that needs no node, in all modules. Without the programs of the API server
-// its tests are skipped.
+// hung is how long a package may test. It ends a test that waits for ever; no other one comes near it, on a busy
+// machine either.
+const hung = "-timeout=30m"
+
+// unit runs every package that needs no node, in all modules. Packages with an API server run one at a time, so that
+// no two servers, and no compiler, take the CPU from one another. Without the programs of the API server its tests are
+// skipped.
 func (r *repo) unit(ctx context.Context) error {
-	packages, err := r.packages(ctx)
-	if err != nil {
-		return err
-	}
 	assets, err := r.assets(ctx)
 	if err != nil {
 		fmt.Fprintf(r.out, "no API server, its tests are skipped: %v\n", err)
 	}
-	args := slices.Concat([]string{"-count=1", "-timeout=15m"}, r.race(), packages)
-	env := []string{"KUBEBUILDER_ASSETS=" + assets}
-	if err := r.goTest(ctx, "", env, args...); err != nil {
-		return err
-	}
-	if err := r.goTest(ctx, clusterModule, nil, "-count=1", "-timeout=10m", "./internal/...", "./cmd/..."); err != nil {
-		return err
-	}
-	return r.goTest(ctx, chartModule, env, "-count=1", "-timeout=15m", "./...")
-}
-
-// slowest is the package that takes the longest. It starts first, so that it does not run alone at the
-// end.
-const slowest = "/internal/controller"
-
-// packages are those of the main module without the end-to-end tests.
-func (r *repo) packages(ctx context.Context) ([]string, error) {
-	list, err := r.output(exec.CommandContext(ctx, "go", "list", "./..."))
+	alone, together, err := r.packages(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	all := slices.DeleteFunc(strings.Fields(list), func(p string) bool {
-		return strings.Contains(p+"/",
-			"/test/e2e/")
-	})
-	if i := slices.IndexFunc(all, func(p string) bool { return strings.HasSuffix(p, slowest) }); i > 0 {
-		all[0], all[i] = all[i], all[0]
+	race, env := r.race(), []string{"KUBEBUILDER_ASSETS=" + assets}
+	r.compile(ctx, "", race)
+	r.compile(ctx, clusterModule, nil)
+	r.compile(ctx, chartModule, nil)
+	for _, run := range []struct {
+		dir  string
+		args []string
+	}{
+		{"", slices.Concat(race, together)},
+		{"", slices.Concat(race, []string{"-p=1"}, alone)},
+		{clusterModule, []string{"./internal/...", "./cmd/..."}},
+		{chartModule, []string{"-p=1", "./..."}},
+	} {
+		args := append([]string{"-count=1", "-vet=off", hung}, run.args...) // make check vets
+		if err := r.goTest(ctx, run.dir, env, args...); err != nil {
+			return err
+		}
 	}
-	return all, nil
+	return nil
 }
+
+// compile compiles the tests of a module before any of them runs. What does not compile fails in its test.
+func (r *repo) compile(ctx context.Context, dir string, flags []string) {
+	args := slices.Concat([]string{"list", "-e", "-export", "-test", "-f="}, flags, []string{"./..."})
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Stdout = filepath.Join(r.root, dir), io.Discard
+	_ = cmd.Run()
+}
+
+// packages are those of the main module without the end-to-end tests, divided into those that start an API server and
+// those that do not.
+func (r *repo) packages(ctx context.Context) (alone, together []string, err error) {
+	const imports = `{{.ImportPath}}{{range .TestImports}} {{.}}{{end}}{{range .XTestImports}} {{.}}{{end}}`
+	list, err := r.output(exec.CommandContext(ctx, "go", "list", "-f", imports, "./..."))
+	for line := range strings.Lines(list) {
+		fields := strings.Fields(line)
+		switch name := fields[0]; {
+		case strings.Contains(name+"/", "/test/e2e/"):
+		case slices.ContainsFunc(fields[1:], startsServer):
+			alone = append(alone, name)
+		default:
+			together = append(together, name)
+		}
+	}
+	return alone, together, err
+}
+
+// startsServer says whether a test that imports the package starts an API server.
+func startsServer(path string) bool { return strings.HasSuffix(path, "/internal/testing/apiserver") }
 
 // race is the flag for the race detector. Where it cannot be built, that is a skip: the tests run and
 // detect less.

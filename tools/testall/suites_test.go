@@ -26,7 +26,7 @@ func TestInvalidUsage(t *testing.T) {
 		"unknown suite": {
 			[]string{"-only", "typo"}, `no suite "typo"; there are check unit fuzz long page path virtual`,
 		},
-		"unknown tier":    {[]string{"-tier", "some"}, `no tier "some"; there are test, all and ci`},
+		"unknown tier":    {[]string{"-tier", "some"}, `no tier "some"; there are test, ci and all`},
 		"suite as a word": {[]string{"fuzz"}, `unexpected argument "fuzz"; use -only for one suite`},
 		"unknown flag":    {[]string{"-suite", "fuzz"}, "flag provided but not defined: -suite"},
 		"invalid number":  {[]string{"-fuzzruns", "some"}, "invalid value"},
@@ -48,93 +48,38 @@ func TestInvalidUsage(t *testing.T) {
 	}
 }
 
-// TestTiers: each tier, with and without a repository in which something changed.
+// TestTiers: the suites of each tier, in the order of their run.
 func TestTiers(t *testing.T) {
-	main := []string{"init -q -b main", "add .", "commit -q -m first"}
-	branch := append(slices.Clone(main), "update-ref refs/remotes/origin/main HEAD")
-	const unknown = "check unit fuzz? path virtual? platform?"
-	tests := map[string]struct {
-		tier, only string
-		git        []string // commands
-		change     string   // file
-		want       string   // a suite with a question mark is optional
-	}{
-		"test": {tier: "test", want: "unit path"},
-		"all": {
+	for _, tc := range []struct{ tier, only, want string }{
+		{tier: "test", want: "unit path"},
+		{tier: "ci", want: "check unit path"},
+		{
 			tier: "all",
 			want: "unit fuzz long page path virtual platform monitoring faults nodes cluster skew rules dashboards",
 		},
-		"one":                   {tier: "test", only: "fuzz", want: "fuzz"},
-		"ci without git":        {tier: "ci", want: unknown},
-		"ci without history":    {tier: "ci", git: main, change: "market/a.go", want: unknown},
-		"ci on the main branch": {tier: "ci", git: branch, want: unknown},
-		"ci, market": {
-			tier: "ci", git: branch, change: "market/a.go", want: "check unit fuzz? long? path nodes?",
-		},
-		"ci, agent": {
-			tier: "ci", git: branch, change: "internal/agent/a.go",
-			want: "check unit fuzz? long? path virtual? faults?",
-		},
-		"ci, documentation": {tier: "ci", git: branch, change: "docs/a.md", want: "check unit path"},
-		"ci since a tag": {
-			tier: "ci", git: append(slices.Clone(main), "tag v0.1.0"), change: "test/cluster/skew/a",
-			want: "check unit path virtual? faults? nodes? cluster? skew?",
-		},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			git := func(args ...string) {
-				author := []string{"-C", root, "-c", "user.name=a", "-c", "user.email=a@example.com"}
-				cmd := exec.Command("git", append(author, args...)...)
-				if out, err := cmd.CombinedOutput(); err != nil {
-					t.Fatalf("git %v: %v\n%s", args, err, out)
-				}
-			}
-			write(t, root, map[string]string{"README.md": ""})
-			for _, args := range tc.git {
-				git(strings.Fields(args)...)
-			}
-			if tc.change != "" {
-				write(t, root, map[string]string{tc.change: ""})
-				git("add", ".")
-				git("commit", "-q", "-m", "second")
-			}
-			r := &repo{root: root, out: io.Discard}
-			chosen, err := r.choose(t.Context(), options{tier: tc.tier, only: tc.only})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []string
-			for _, s := range chosen {
-				got = append(got, s.name+map[bool]string{true: "?"}[s.optional])
-			}
-			if text := strings.Join(got, " "); text != tc.want {
-				t.Errorf("chose %q, want %q", text, tc.want)
-			}
-		})
+		{tier: "test", only: "fuzz", want: "fuzz"},
+	} {
+		chosen, err := (&repo{}).choose(options{tier: tc.tier, only: tc.only})
+		if got := names(chosen); err != nil || got != tc.want {
+			t.Errorf("%+v chose %q, %v", tc, got, err)
+		}
 	}
 }
 
-// TestDeadline: a suite that is optional is left out if it would end too late, and that is printed; any
-// other one runs.
-func TestDeadline(t *testing.T) {
-	var out strings.Builder
-	r := &repo{out: &out, results: newResults(&out, true)}
-	pass := func(name string) func(context.Context) error {
-		return func(context.Context) error { r.results.run(name, nil); return nil }
+// TestPackages: a package whose tests start an API server runs alone, and the end-to-end tests are no unit tests.
+func TestPackages(t *testing.T) {
+	alone, together, err := (&repo{root: "../..", out: io.Discard}).packages(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	r.runAll(t.Context(), newProgress(&out), []suite{
-		{name: "must", title: "must", run: pass("must"), takes: time.Hour},
-		{name: "long", title: "long", run: pass("long"), takes: time.Hour, optional: true},
-		{name: "short", title: "short", run: pass("short"), takes: time.Second, optional: true},
-	}, time.Now().Add(30*time.Minute))
-	r.results.summary()
-	for _, want := range []string{
-		"ok    must", "not run: long: it takes about 1h0m0s", "ok    short", "\n2 passed, 0 failed, 0 skipped\n",
+	const module = "github.com/mbcas/mbcas"
+	for name, want := range map[string][2]bool{ // alone, together
+		"/internal/controller": {true, false}, "/internal/cli": {true, false}, "/market": {false, true},
+		"/test/load/work": {false, true}, "/test/e2e": {false, false},
 	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in:\n%s", want, out.String())
+		got := [2]bool{slices.Contains(alone, module+name), slices.Contains(together, module+name)}
+		if got != want {
+			t.Errorf("%s: alone and together %v, want %v", name, got, want)
 		}
 	}
 }
@@ -189,7 +134,7 @@ func TestStartCluster(t *testing.T) {
 			root := t.TempDir()
 			const program = "#!/bin/sh\ncase $1 in\n" +
 				"kubeconfig) [ -e up ] && echo /kubeconfig ;;\nup) touch up; %s ;;\n" +
-				"status) [ -e healthy ] || echo etcd not started ;;\n" +
+				"status) [ -e healthy ] || echo etcd - does not run ;;\n" +
 				"down) rm -f up healthy rest ;;\nassets) %s ;;\nesac\n"
 			write(t, root, map[string]string{
 				"bin/mbcas-cluster": fmt.Sprintf(program, tc.up, cmp.Or(tc.assets, "true")),
@@ -207,6 +152,18 @@ func TestStartCluster(t *testing.T) {
 				t.Errorf("%+v, want an environment: %v, to be stopped: %v", r.cluster, tc.env, tc.stop)
 			}
 		})
+	}
+}
+
+// TestNotStarted: startCluster looks for words that mbcas-cluster status prints.
+func TestNotStarted(t *testing.T) {
+	const words = "does not run"
+	source, err := os.ReadFile("../../test/cluster/internal/cluster/status.go")
+	if err != nil || !strings.Contains(string(source), `return "-", "`+words+`"`) {
+		t.Errorf("mbcas-cluster status does not print %q for a component without a process: %v", words, err)
+	}
+	if status := "COMPONENT  PID  HEALTH\netcd       -    " + words + "\n"; !notStarted.MatchString(status) {
+		t.Errorf("not found in:\n%s", status)
 	}
 }
 
