@@ -33,7 +33,7 @@ GENERATED := find api/v1alpha1/zz_generated.deepcopy.go config/crd charts monito
 MODULES := . test/cluster test/chart test/page
 
 .DEFAULT_GOAL := help
-.PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew rules faults soak mutants fidelity scale bench check check-format \
+.PHONY: help build FORCE go-found generate test test-all ci test-unit ledger deflake fuzz e2e skew rules faults soak mutants fidelity scale bench check check-format \
 	check-tidy check-vet check-lint check-generated check-imports check-workflows test-packages node-packages vm-packages page-packages npm-packages \
 	page page-test \
 	cluster-up cluster-down cluster-addons images load install uninstall manifests dist demo reaction platform is-root \
@@ -111,6 +111,12 @@ ci: $(CLUSTER) test-packages node-packages
 
 test-unit: $(CLUSTER) test-packages ## run the tests without a node: unit, property and API server tests, with -race
 	@$(TESTALL) -only unit
+
+ledger: go-found ## print the ten slowest tests of the last run, and those that failed or were flaky lately
+	@$(TESTALL) -ledger
+
+deflake: $(CLUSTER) ## run the tests of PKG (that match RUN) until one fails or 20 minutes are over: random order, two busy loops beside them
+	@KUBEBUILDER_ASSETS="$$($(CLUSTER) assets)" tools/deflake.sh $(PKG) $(RUN)
 
 page-test: go-found ## run the page in a browser: each view, by keyboard, with 5,000 nodes, and axe (npm, Chromium)
 	@$(TESTALL) -only page

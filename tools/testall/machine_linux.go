@@ -69,3 +69,33 @@ func busiest(ctx context.Context) string {
 	lines := strings.Split(last, "\n")
 	return strings.Join(lines[:min(len(lines), 14)], "\n")
 }
+
+// loadAverage is that of the last minute (/proc/loadavg), or 0 where the file cannot be read.
+func loadAverage() (load float64) {
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(text), &load)
+	}
+	return load
+}
+
+// cpuTime is the time of all CPUs since the boot, and what of it the hypervisor took, in ticks of /proc/stat; see
+// proc_stat(5). 0 where the file cannot be read.
+func cpuTime() (total, stolen float64) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	fields := strings.Fields(line) // cpu user nice system idle iowait irq softirq steal, and guests, which user has
+	if len(fields) < 9 {
+		return 0, 0
+	}
+	for _, f := range fields[1:9] {
+		stolen, err = strconv.ParseFloat(f, 64)
+		if err != nil {
+			return 0, 0
+		}
+		total += stolen
+	}
+	return total, stolen
+}

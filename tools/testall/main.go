@@ -8,6 +8,8 @@
 //   - A run that would test nothing is an error or a failure, never a success.
 //   - The count means the same everywhere: each test and each subtest is one.
 //   - Every tier includes the tier "test": TestTiers.
+//   - A test on a real API server, node or browser that fails runs once more; what that forgives is printed and bounded:
+//     TestOnceMore.
 package main
 
 import (
@@ -20,6 +22,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -34,6 +37,7 @@ type options struct {
 	tier     string
 	only     string
 	fuzzRuns uint
+	ledger   bool
 }
 
 func parse(args []string, stderr io.Writer) (o options, err error) {
@@ -43,6 +47,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags.StringVar(&o.tier, "tier", tierTest, "suites to run: test, ci or all")
 	flags.StringVar(&o.only, "only", "", "run this suite alone")
 	flags.UintVar(&o.fuzzRuns, "fuzzruns", 30000, "runs of each fuzz target")
+	flags.BoolVar(&o.ledger, "ledger", false, "run nothing; print the slowest tests of the last run, and the flaky ones")
 	if err := flags.Parse(args); err != nil {
 		return o, err // flags has printed it
 	}
@@ -69,8 +74,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		return 2
 	}
-	out := newProgress(stdout)
+	path, err := ledgerPath()
+	if err != nil {
+		fmt.Fprintln(stderr, "testall: no folder for the ledger of test runs:", err)
+		return 2
+	}
+	before, err := readLedger(path)
+	if err != nil {
+		fmt.Fprintln(stderr, "testall:", err)
+		return 2
+	}
+	if o.ledger {
+		printLedger(stdout, before)
+		return 0
+	}
+	start, out := time.Now(), newProgress(stdout)
 	r := &repo{root: o.root, fuzzRuns: o.fuzzRuns, out: out, results: newResults(out, os.Getenv("CI") == "true")}
+	r.flakyBefore = flakyIn(lastRuns(before, flakyRuns))
 	chosen, err := r.choose(o)
 	if err == nil {
 		err = adoptOrphans()
@@ -82,6 +102,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 	r.runAll(ctx, out, chosen)
 	out.follow("")
+	if err := appendLedger(path, start, r.commit(ctx), r.results.ended); err != nil {
+		fmt.Fprintln(stderr, "testall:", err)
+	}
 	r.results.summary()
 	if r.results.failed > 0 {
 		return 1

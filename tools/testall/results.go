@@ -31,19 +31,39 @@ type results struct {
 	where   string // added to the names of packages that are tested on several versions of Kubernetes, or ""
 
 	passed, failed, skipped int
-	failures                []string
+	failures                []failure
 	skips                   []string
+	flaky                   []string // tests that failed and passed when they ran once more
+	ended                   []record // top-level tests
+	total0, stolen0         float64  // cpuTime as the run began
 
 	output  map[[2]string][]string // of tests that have not ended, by package and test
 	started map[string][]string    // tests of each package that have not ended
 	counted map[string]bool        // packages with a failure that is counted
 }
 
+// failure is a test that failed, or with no test a package or something that is no Go test.
+type failure struct {
+	pkg, test string
+	// final failures do not run once more: a test that never ended, a data race.
+	final bool
+}
+
+func (f failure) String() string { return strings.TrimSpace(f.pkg + " " + f.test) }
+
+// top is the name of the test that a subtest belongs to.
+func top(test string) string {
+	name, _, _ := strings.Cut(test, "/")
+	return name
+}
+
 func newResults(out io.Writer, strict bool) *results {
-	return &results{
+	r := &results{
 		out: out, strict: strict,
 		output: map[[2]string][]string{}, started: map[string][]string{}, counted: map[string]bool{},
 	}
+	r.total0, r.stolen0 = cpuTime()
+	return r
 }
 
 // add counts one event and prints failures and the results of packages.
@@ -75,19 +95,30 @@ func (r *results) add(e event) {
 func (r *results) endTest(e event) {
 	ended := func(test string) bool { return test == e.Test }
 	r.started[e.Package] = slices.DeleteFunc(r.started[e.Package], ended)
-	name, output := e.Package+" "+e.Test, r.output[[2]string{e.Package, e.Test}]
+	output := r.output[[2]string{e.Package, e.Test}]
 	switch e.Action {
 	case "pass":
 		r.passed++
 	case "fail":
-		r.fail(e.Package, name, output)
+		r.fail(failure{e.Package, e.Test, hasDataRace(output)}, output)
 	case "skip":
-		r.skip(e.Package, name, skipReason(output))
+		r.skip(e.Package, e.Test, skipReason(output))
+	}
+	if top(e.Test) == e.Test {
+		r.record(e)
 	}
 	if r.perTest && e.Action != "fail" {
 		fmt.Fprintf(r.out, "      %s %s (%.1fs)\n", e.Action, e.Test, e.Elapsed)
 	}
 }
+
+// hasDataRace says whether the race detector has failed a test.
+func hasDataRace(output []string) bool {
+	return slices.ContainsFunc(output, func(line string) bool { return strings.Contains(line, "race detected during") })
+}
+
+// outsideTests is what go test prints of a program that ends with 3: its TestMain found a fault that is no test's.
+const outsideTests = "exit status 3\n"
 
 // endPackage counts failures outside of a single test: a build that broke, a panic, a
 // TestMain that failed, tests that never ended.
@@ -95,10 +126,10 @@ func (r *results) endPackage(e event) {
 	output := r.output[[2]string{e.Package, ""}]
 	if e.Action == "fail" {
 		for _, test := range r.started[e.Package] {
-			r.fail(e.Package, e.Package+" "+test+" (never ended)", r.output[[2]string{e.Package, test}])
+			r.fail(failure{e.Package, test + " (never ended)", true}, r.output[[2]string{e.Package, test}])
 		}
-		if !r.counted[e.Package] {
-			r.fail(e.Package, e.Package, output)
+		if !r.counted[e.Package] || slices.Contains(output, outsideTests) {
+			r.fail(failure{pkg: e.Package, final: true}, output)
 		}
 	}
 	delete(r.started, e.Package)
@@ -114,27 +145,28 @@ func (r *results) endPackage(e event) {
 // run counts something that is not a Go test, such as a check or the start of a cluster.
 func (r *results) run(name string, err error) {
 	if err != nil {
-		r.fail(name, name, []string{err.Error() + "\n"})
+		r.fail(failure{pkg: name, final: true}, []string{err.Error() + "\n"})
 		return
 	}
 	r.passed++
 	fmt.Fprintf(r.out, "ok    %s\n", name)
 }
 
-func (r *results) fail(pkg, name string, output []string) {
+func (r *results) fail(f failure, output []string) {
 	r.failed++
-	r.counted[pkg] = true
-	r.failures = append(r.failures, name)
-	fmt.Fprintf(r.out, "--- FAIL: %s\n%s", name, strings.Join(output, ""))
+	r.counted[f.pkg] = true
+	r.failures = append(r.failures, f)
+	fmt.Fprintf(r.out, "--- FAIL: %s\n%s", f, strings.Join(output, ""))
 }
 
-func (r *results) skip(pkg, name, reason string) {
+func (r *results) skip(pkg, test, reason string) {
+	f := failure{pkg: pkg, test: test, final: true}
 	if r.strict && !strings.HasPrefix(reason, optional) {
-		r.fail(pkg, name, []string{"    skipped, which is a failure with CI=true: " + reason + "\n"})
+		r.fail(f, []string{"    skipped, which is a failure with CI=true: " + reason + "\n"})
 		return
 	}
 	r.skipped++
-	r.skips = append(r.skips, name+": "+reason)
+	r.skips = append(r.skips, f.String()+": "+reason)
 }
 
 // total is everything that was counted so far.
@@ -150,7 +182,14 @@ func (r *results) summary() {
 		fmt.Fprintf(r.out, "\n%s:\n  %s\n", title, strings.Join(names, "\n  "))
 	}
 	list("skipped", r.skips)
-	list("failed", r.failures)
+	var failed []string
+	for _, f := range r.failures {
+		failed = append(failed, f.String())
+	}
+	list("failed", failed)
+	for _, name := range r.flaky {
+		fmt.Fprintf(r.out, "flaky: %s\n", name)
+	}
 	fmt.Fprintf(r.out, "\n%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
 }
 

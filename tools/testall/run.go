@@ -48,11 +48,21 @@ func (r *repo) output(cmd *exec.Cmd) (string, error) {
 	return strings.TrimSpace(out.String()), err
 }
 
-// goTest runs `go test -json` with the given arguments in a folder and counts its events. A failure that
-// is counted is no error.
-func (r *repo) goTest(ctx context.Context, dir string, env []string, args ...string) error {
+// commit is the short hash of what is tested, with "-dirty" where files differ from it.
+func (r *repo) commit(ctx context.Context) string {
+	cmd := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--exclude=*")
+	hash, err := r.output(cmd)
+	if err != nil {
+		return "unknown"
+	}
+	return hash
+}
+
+// goTest runs `go test -json` for packages in a folder and counts its events. A failure that is counted is
+// no error.
+func (r *repo) goTest(ctx context.Context, dir string, env, flags []string, packages ...string) error {
 	before := r.results.failed
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-json"}, flags, packages)...)
 	cmd.Dir, cmd.Env = filepath.Join(r.root, dir), append(os.Environ(), env...)
 	events, written := io.Pipe()
 	cmd.Stdout = written
@@ -103,7 +113,7 @@ func (r *repo) e2e(test string, tools ...string) func(context.Context) error {
 			err = r.startCluster(ctx)
 		}
 		if errors.Is(err, errNoNode) {
-			r.results.skip("test/e2e", "test/e2e", err.Error())
+			r.results.skip("test/e2e", "", err.Error())
 			return nil
 		}
 		if err != nil {
@@ -119,7 +129,7 @@ func (r *repo) e2e(test string, tools ...string) func(context.Context) error {
 		}
 		r.results.perTest = true
 		defer func() { r.results.perTest = false }()
-		return r.goTest(ctx, "", env, "-count=1", "-timeout=60m", "-run=^"+test+"$", "./test/e2e")
+		return r.goTestOnce(ctx, "", env, []string{"-count=1", "-timeout=60m", "-run=^" + test + "$"}, "./test/e2e")
 	}
 }
 

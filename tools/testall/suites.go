@@ -20,6 +20,8 @@ type repo struct {
 	out      io.Writer
 	results  *results
 	cluster  localCluster
+	// flakyBefore are the tests that were flaky in the last runs.
+	flakyBefore []string
 }
 
 // suite is a part of the tests. It counts its own failures; an error is one more.
@@ -130,16 +132,18 @@ func (r *repo) unit(ctx context.Context) error {
 	r.compile(ctx, clusterModule, nil)
 	r.compile(ctx, chartModule, nil)
 	for _, run := range []struct {
-		dir  string
-		args []string
+		test     func(ctx context.Context, dir string, env, flags []string, packages ...string) error
+		dir      string
+		flags    []string
+		packages []string
 	}{
-		{"", slices.Concat(race, together)},
-		{"", slices.Concat(race, []string{"-p=1"}, alone)},
-		{clusterModule, []string{"./internal/...", "./cmd/..."}},
-		{chartModule, []string{"-p=1", "./..."}},
+		{r.goTest, "", race, together},
+		{r.goTestOnce, "", append(race, "-p=1"), alone},
+		{r.goTest, clusterModule, nil, []string{"./internal/...", "./cmd/..."}},
+		{r.goTestOnce, chartModule, []string{"-p=1"}, []string{"./..."}},
 	} {
-		args := append([]string{"-count=1", "-vet=off", hung}, run.args...) // make check vets
-		if err := r.goTest(ctx, run.dir, env, args...); err != nil {
+		flags := append([]string{"-count=1", "-vet=off", hung}, run.flags...) // make check vets
+		if err := run.test(ctx, run.dir, env, flags, run.packages...); err != nil {
 			return err
 		}
 	}
@@ -190,7 +194,7 @@ func (r *repo) race() []string {
 		return []string{"-race"}
 	}
 	fmt.Fprintf(r.out, "   without the race detector: %s\n", why)
-	r.results.skip("unit", "unit, race detector", why)
+	r.results.skip("unit", "race detector", why)
 	return nil
 }
 
@@ -229,10 +233,10 @@ func (r *repo) long(ctx context.Context) error {
 		return err
 	}
 	env, args := []string{"MBCAS_LONG=1", "KUBEBUILDER_ASSETS=" + assets}, []string{"-count=1", "-timeout=30m"}
-	if err := r.goTest(ctx, "", env, slices.Concat(args, with[`"MBCAS_LONG"`])...); err != nil {
+	if err := r.goTest(ctx, "", env, args, with[`"MBCAS_LONG"`]...); err != nil {
 		return err
 	}
-	return r.goTest(ctx, "", env, slices.Concat(args, properties, []string{"-rapid.checks=1000"})...)
+	return r.goTest(ctx, "", env, args, append(properties, "-rapid.checks=1000")...)
 }
 
 // rules runs the tests of the rules with promtool, which the first time builds Prometheus.
@@ -241,13 +245,13 @@ func (r *repo) rules(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.goTest(ctx, "", []string{"MBCAS_PROMETHEUS=" + dir}, "-count=1", "-timeout=15m", "./monitoring")
+	return r.goTest(ctx, "", []string{"MBCAS_PROMETHEUS=" + dir}, []string{"-count=1", hung}, "./monitoring")
 }
 
 // dashboards checks each dashboard against Grafana's own types. The packages are those of the lock file, and none
 // runs a script of its own.
 func (r *repo) dashboards(ctx context.Context) error {
-	const name = "dashboards against the types of Grafana"
+	const name = "types of Grafana"
 	if err := r.make(ctx, "npm-packages"); err != nil {
 		return err
 	}
@@ -274,7 +278,7 @@ func (r *repo) clusterTests(ctx context.Context) error {
 	r.stopCluster(ctx)
 	r.results.perTest = true
 	defer func() { r.results.perTest = false }()
-	return r.goTest(ctx, clusterModule, nil, "-count=1", "-timeout=40m", "./integration/...")
+	return r.goTestOnce(ctx, clusterModule, nil, []string{"-count=1", "-timeout=40m"}, "./integration/...")
 }
 
 // pageTests look at the page in a browser. What it needs is fetched first; where that fails, it is a skip.
@@ -285,7 +289,7 @@ func (r *repo) pageTests(ctx context.Context) error {
 	}
 	r.results.perTest = true
 	defer func() { r.results.perTest = false }()
-	return r.goTest(ctx, "test/page", nil, "-count=1", "-timeout=10m", "./...")
+	return r.goTestOnce(ctx, "test/page", nil, []string{"-count=1", hung}, "./...")
 }
 
 const fuzzTarget = `^func Fuzz\w+`
@@ -301,7 +305,7 @@ func (r *repo) fuzz(ctx context.Context) error {
 	for _, f := range targets {
 		dir, name := f[0], strings.TrimPrefix(f[1], "func ")
 		fmt.Fprintf(r.out, "      %s %s\n", dir, name)
-		if err := r.goTest(ctx, dir, nil, append(slices.Clone(args), "-fuzz=^"+name+"$", ".")...); err != nil {
+		if err := r.goTest(ctx, dir, nil, args, "-fuzz=^"+name+"$", "."); err != nil {
 			return err
 		}
 	}
@@ -310,7 +314,10 @@ func (r *repo) fuzz(ctx context.Context) error {
 
 // skewed are the packages whose requests to the API server depend on its version. The test that is left
 // out needs kube-scheduler, which the other versions are built without.
-var skewed = []string{"-skip=^TestTheSchedulerDoesNotMind$", "./actuator/podresize", "./internal/controller"}
+var (
+	skewed      = []string{"./actuator/podresize", "./internal/controller"}
+	skewedFlags = []string{"-count=1", hung, "-skip=^TestTheSchedulerDoesNotMind$"}
+)
 
 // skew runs them on each version with a go.mod in test/cluster/skew, and prints a line of results for
 // each. The names of the tests end with the version.
@@ -338,7 +345,7 @@ func (r *repo) skew(ctx context.Context) error {
 		start, before := time.Now(), *r.results
 		r.results.where = " on " + name
 		env := []string{"KUBEBUILDER_ASSETS=" + assets}
-		if err := r.goTest(ctx, "", env, append([]string{"-count=1", "-timeout=20m"}, skewed...)...); err != nil {
+		if err := r.goTest(ctx, "", env, skewedFlags, skewed...); err != nil {
 			return err
 		}
 		c := r.results

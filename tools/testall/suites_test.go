@@ -174,7 +174,7 @@ func TestLineTooLong(t *testing.T) {
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	r := &repo{root: bin, out: io.Discard, results: newResults(io.Discard, false)}
 	ended := make(chan error, 1)
-	go func() { ended <- r.goTest(t.Context(), "", nil) }()
+	go func() { ended <- r.goTest(t.Context(), "", nil, nil) }()
 	select {
 	case err := <-ended:
 		if !errors.Is(err, bufio.ErrTooLong) {

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestOnceMore: what a test that fails, and runs once more, does to the count and the closing lines.
+func TestOnceMore(t *testing.T) {
+	const (
+		passes = `{"Action":"run","Package":"PKG","Test":"A"}
+			{"Action":"pass","Package":"PKG","Test":"A"}
+			{"Action":"pass","Package":"PKG"}`
+		fails = `{"Action":"fail","Package":"PKG","Test":"A/sub"}
+			{"Action":"fail","Package":"PKG","Test":"A"}
+			{"Action":"pass","Package":"PKG","Test":"B"}
+			{"Action":"fail","Package":"PKG"}`
+		race = `{"Action":"output","Package":"PKG","Test":"A/sub","Output":"race detected during execution of test\n"}
+			`
+		guard = `{"Action":"fail","Package":"PKG","Test":"A"}
+			{"Action":"output","Package":"PKG","Output":"exit status 3\n"}
+			{"Action":"fail","Package":"PKG"}`
+		hangs = `{"Action":"run","Package":"PKG","Test":"A"}
+			{"Action":"fail","Package":"PKG"}`
+		flaky = "flaky: "
+	)
+	many := ""
+	for i := range maxRepeats + 1 {
+		many += fmt.Sprintf(`{"Action":"fail","Package":"PKG","Test":"A%d"}`+"\n", i)
+	}
+	tests := map[string]struct {
+		pkg, first, second string // what go test prints, the second time for A alone
+		before             string // flaky in the last runs
+		want               string // the last line
+		flaky              bool
+	}{
+		"passes alone":       {"m/cli", fails, passes, "", "3 passed, 0 failed, 0 skipped", true},
+		"fails again":        {"m/cli", fails, fails, "", "1 passed, 2 failed, 0 skipped", false},
+		"does not run":       {"m/cli", fails, "", "", "1 passed, 2 failed, 0 skipped", false},
+		"was flaky before":   {"m/cli", fails, passes, "m/cli A", "1 passed, 2 failed, 0 skipped", true},
+		"another was":        {"m/cli", fails, passes, "m/cli B", "3 passed, 0 failed, 0 skipped", true},
+		"controller":         {"m/internal/controller", fails, passes, "", "1 passed, 2 failed, 0 skipped", true},
+		"actuator/podresize": {"m/actuator/podresize", fails, passes, "", "1 passed, 2 failed, 0 skipped", true},
+		"a data race":        {"m/cli", race + fails, passes, "", "1 passed, 2 failed, 0 skipped", false},
+		"outside of tests":   {"m/cli", guard, passes, "", "1 passed, 1 failed, 0 skipped", true},
+		"never ended":        {"m/cli", hangs, passes, "", "0 passed, 1 failed, 0 skipped", false},
+		"too many":           {"m/cli", many, passes, "", "0 passed, 6 failed, 0 skipped", false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bin := t.TempDir()
+			write(t, bin, map[string]string{
+				"first": strings.ReplaceAll(tc.first, "PKG", tc.pkg), "second": strings.ReplaceAll(tc.second, "PKG", tc.pkg),
+				"go": "#!/bin/sh\ncase \"$*\" in\n*-run=^A\\$*" + tc.pkg + ") cat second ;;\n*) cat first ;;\nesac\n",
+			})
+			t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+			var out strings.Builder
+			r := &repo{root: bin, out: &out, results: newResults(&out, true), flakyBefore: []string{tc.before}}
+			if err := r.goTestOnce(t.Context(), "", nil, []string{"-count=1"}, "./..."); err != nil {
+				t.Fatal(err)
+			}
+			r.results.summary()
+			closing := "\n" + tc.want + "\n"
+			if tc.flaky {
+				closing = flaky + tc.pkg + " A\n" + closing
+			}
+			if !strings.HasSuffix(out.String(), closing) || strings.Contains(out.String(), flaky) != tc.flaky {
+				t.Errorf("want %q at the end:\n%s", closing, out.String())
+			}
+		})
+	}
+}
