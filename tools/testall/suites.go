@@ -36,9 +36,10 @@ func (r *repo) suites() []suite {
 	fuzz := fmt.Sprintf("fuzz, %d runs of each target", r.fuzzRuns)
 	return []suite{
 		{"check", "make check", r.check},
-		{"unit", "unit, property and API server tests, with the race detector", r.unit},
+		{"unit", "unit, property and API server tests; concurrent code with the race detector", r.unit},
 		{"fuzz", fuzz, r.fuzz},
 		{"long", "properties at length", r.long},
+		{"race", "the race detector for packages without goroutines, too", r.racePure},
 		{"page", "the page of the dashboard in a browser", r.pageTests},
 		{"path", "end to end: the path on a real node", r.e2e("TestPath")},
 		{"virtual", "end to end: the path on cgroup v2, in a virtual node", r.e2e("TestVirtualNode")},
@@ -123,26 +124,27 @@ func (r *repo) unit(ctx context.Context) error {
 	if err != nil {
 		fmt.Fprintf(r.out, "no API server, its tests are skipped: %v\n", err)
 	}
-	alone, together, err := r.packages(ctx)
+	p, err := r.packages(ctx)
 	if err != nil {
 		return err
 	}
 	race, env := r.race(), []string{"KUBEBUILDER_ASSETS=" + assets}
-	r.compile(ctx, "", race)
-	r.compile(ctx, clusterModule, nil)
-	r.compile(ctx, chartModule, nil)
+	always := []string{"-count=1"} // go test keeps results of pure packages only
+	r.compile(ctx, "", race, slices.Concat(p.server, p.concurrent))
+	r.compile(ctx, "", nil, p.pure)
 	for _, run := range []struct {
 		test     func(ctx context.Context, dir string, env, flags []string, packages ...string) error
 		dir      string
 		flags    []string
 		packages []string
 	}{
-		{r.goTest, "", race, together},
-		{r.goTestOnce, "", append(race, "-p=1"), alone},
-		{r.goTest, clusterModule, nil, []string{"./internal/...", "./cmd/..."}},
-		{r.goTestOnce, chartModule, []string{"-p=1"}, []string{"./..."}},
+		{r.goTest, "", nil, p.pure},
+		{r.goTest, "", append(race, always...), p.concurrent},
+		{r.goTest, clusterModule, always, []string{"./internal/...", "./cmd/..."}},
+		{r.goTestOnce, "", slices.Concat(race, always, []string{"-p=1"}), p.server},
+		{r.goTestOnce, chartModule, append(always, "-p=1"), []string{"./..."}},
 	} {
-		flags := append([]string{"-count=1", "-vet=off", hung}, run.flags...) // make check vets
+		flags := append([]string{"-vet=off", hung}, run.flags...) // make check vets
 		if err := run.test(ctx, run.dir, env, flags, run.packages...); err != nil {
 			return err
 		}
@@ -150,34 +152,22 @@ func (r *repo) unit(ctx context.Context) error {
 	return nil
 }
 
-// compile compiles the tests of a module before any of them runs. What does not compile fails in its test.
-func (r *repo) compile(ctx context.Context, dir string, flags []string) {
-	args := slices.Concat([]string{"list", "-e", "-export", "-test", "-f="}, flags, []string{"./..."})
+// racePure runs the packages under the race detector that the suite unit runs without it.
+func (r *repo) racePure(ctx context.Context) error {
+	p, err := r.packages(ctx)
+	if err != nil {
+		return err
+	}
+	return r.goTest(ctx, "", nil, append(r.race(), "-vet=off", hung), p.pure...)
+}
+
+// compile compiles the tests of packages before any of them runs. What does not compile fails in its test.
+func (r *repo) compile(ctx context.Context, dir string, flags, packages []string) {
+	args := slices.Concat([]string{"list", "-e", "-export", "-test", "-f="}, flags, packages)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Stdout = filepath.Join(r.root, dir), io.Discard
 	_ = cmd.Run()
 }
-
-// packages are those of the main module without the end-to-end tests, divided into those that start an API server and
-// those that do not.
-func (r *repo) packages(ctx context.Context) (alone, together []string, err error) {
-	const imports = `{{.ImportPath}}{{range .TestImports}} {{.}}{{end}}{{range .XTestImports}} {{.}}{{end}}`
-	list, err := r.output(exec.CommandContext(ctx, "go", "list", "-f", imports, "./..."))
-	for line := range strings.Lines(list) {
-		fields := strings.Fields(line)
-		switch name := fields[0]; {
-		case strings.Contains(name+"/", "/test/e2e/"):
-		case slices.ContainsFunc(fields[1:], startsServer):
-			alone = append(alone, name)
-		default:
-			together = append(together, name)
-		}
-	}
-	return alone, together, err
-}
-
-// startsServer says whether a test that imports the package starts an API server.
-func startsServer(path string) bool { return strings.HasSuffix(path, "/internal/testing/apiserver") }
 
 // race is the flag for the race detector. Where it cannot be built, that is a skip: the tests run and
 // detect less.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -24,7 +25,7 @@ func TestInvalidUsage(t *testing.T) {
 		print string
 	}{
 		"unknown suite": {
-			[]string{"-only", "typo"}, `no suite "typo"; there are check unit fuzz long page path virtual`,
+			[]string{"-only", "typo"}, `no suite "typo"; there are check unit fuzz long race page path virtual`,
 		},
 		"unknown tier":    {[]string{"-tier", "some"}, `no tier "some"; there are test, ci and all`},
 		"suite as a word": {[]string{"fuzz"}, `unexpected argument "fuzz"; use -only for one suite`},
@@ -55,7 +56,7 @@ func TestTiers(t *testing.T) {
 		{tier: "ci", want: "check unit path"},
 		{
 			tier: "all",
-			want: "unit fuzz long page path virtual platform monitoring faults nodes cluster skew rules dashboards",
+			want: "unit fuzz long race page path virtual platform monitoring faults nodes cluster skew rules dashboards",
 		},
 		{tier: "test", only: "fuzz", want: "fuzz"},
 	} {
@@ -66,20 +67,39 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// TestPackages: a package whose tests start an API server runs alone, and the end-to-end tests are no unit tests.
+// TestPackages: each package of the main module but the end-to-end tests is in one list, and in which.
 func TestPackages(t *testing.T) {
-	alone, together, err := (&repo{root: "../..", out: io.Discard}).packages(t.Context())
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := (&repo{root: root, out: io.Discard}).packages(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for kind, list := range map[string][]string{"server": p.server, "concurrent": p.concurrent, "pure": p.pure} {
+		for _, name := range list {
+			got[name] += kind
+		}
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "list", root+"/...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	const module = "github.com/mbcas/mbcas"
-	for name, want := range map[string][2]bool{ // alone, together
-		"/internal/controller": {true, false}, "/internal/cli": {true, false}, "/market": {false, true},
-		"/test/load/work": {false, true}, "/test/e2e": {false, false},
+	for _, name := range strings.Fields(string(out)) {
+		if kind := got[name]; !slices.Contains([]string{"server", "concurrent", "pure"}, kind) &&
+			!strings.HasPrefix(name, module+"/test/e2e") {
+			t.Errorf("%s is %q", name, kind)
+		}
+	}
+	for name, want := range map[string]string{
+		"/internal/controller": "server", "/internal/cli": "server", "/test/e2e": "",
+		"/internal/sharding": "concurrent", "/internal/dispatch": "concurrent", "/market": "pure", "/internal/round": "pure",
 	} {
-		got := [2]bool{slices.Contains(alone, module+name), slices.Contains(together, module+name)}
-		if got != want {
-			t.Errorf("%s: alone and together %v, want %v", name, got, want)
+		if got[module+name] != want {
+			t.Errorf("%s is %q, want %q", name, got[module+name], want)
 		}
 	}
 }
