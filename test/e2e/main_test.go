@@ -32,9 +32,6 @@ import (
 // root is the repository, from this folder.
 const root = "../.."
 
-// watched is the guard of the suite.
-var watched *guard.Guard
-
 // TestMain watches every pod of the cluster from before the first test until after the last one.
 // What MBCAS must never do fails the whole suite, in whichever test it was done.
 func TestMain(m *testing.M) {
@@ -44,7 +41,6 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run()) // every test is skipped
 	}
 	g, err := guard.New(path, auditLog(path))
-	watched = g
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "the watch over the whole suite:", err)
 		os.Exit(1)
@@ -58,8 +54,8 @@ func TestMain(m *testing.M) {
 		fmt.Println("    FAULT:", f)
 		code = 1
 	}
-	const sum = "    the watch over the whole suite saw %d pods, %d resizes and %d faults\n"
-	fmt.Printf(sum, r.Pods, r.Resizes, len(r.Faults))
+	const sum = "    the watch over the whole suite saw %d pods, %d resizes (%d met a busy server), %d faults\n"
+	fmt.Printf(sum, r.Pods, r.Resizes, r.Busy, len(r.Faults))
 	os.Exit(code)
 }
 

@@ -45,13 +45,6 @@ func (e Event) OverQuota() bool {
 	return e.ResponseStatus.Code == 403 && strings.Contains(e.ResponseStatus.Message, "exceeded quota")
 }
 
-// Canceled reports whether the client canceled the request, by the message of the API server
-// (staging/src/k8s.io/apiserver/pkg/endpoints/handlers/finisher of Kubernetes). It was not refused,
-// and may have been carried out.
-func (e Event) Canceled() bool {
-	return e.ResponseStatus.Code == 504 && strings.HasSuffix(e.ResponseStatus.Message, "context canceled")
-}
-
 // Log is the requests of an audit log from an offset on.
 type Log struct {
 	path   string

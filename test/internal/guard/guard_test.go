@@ -3,7 +3,6 @@ package guard
 import (
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -81,38 +80,42 @@ func TestRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		user, of, uri, message string // of: verb and subresource
 		code                   int
-		took                   time.Duration
-		fault, broken          bool // broken: the test breaks the API server
+		fault, busy            bool
 	}{
-		"one that a broken server fails": {user: Controller, of: "patch resize", code: 500, broken: true},
-		"one that it refuses":            {user: Controller, of: "patch resize", code: 422, broken: true, fault: true},
-		"a resize":                       {user: Controller, of: "patch resize", code: 200},
-		"one of a changed pod":           {user: Controller, of: "patch resize", code: 409},
-		"a refused one":                  {user: Controller, of: "patch resize", code: 422, fault: true},
-		"one cut off by its sender":      {user: Controller, of: "patch resize", code: 504, message: cut, took: 1e9},
-		"one that timed out": {
-			user: Controller, of: "patch resize", code: 504, message: cut, took: 7e9, fault: true,
+		"a resize":                  {user: Controller, of: "patch resize", code: 200},
+		"one of a pod that is gone": {user: Controller, of: "patch resize", code: 404},
+		"one of a changed pod":      {user: Controller, of: "patch resize", code: 409},
+		"a malformed one":           {user: Controller, of: "patch resize", code: 400, fault: true},
+		"a forbidden one":           {user: Controller, of: "patch resize", code: 403, fault: true},
+		"an invalid one":            {user: Controller, of: "patch resize", code: 422, fault: true},
+		"one over a quota": {
+			user: Controller, of: "patch resize", code: 403, message: "exceeded quota", fault: true,
 		},
-		"one of unknown length":   {user: Controller, of: "patch resize", code: 504, message: cut, fault: true},
-		"one that took too long":  {user: Controller, of: "patch resize", code: 504, message: late, fault: true},
-		"a refused dry run":       {user: Controller, of: "patch resize", uri: "?dryRun=All", code: 403},
-		"one by the agent":        {user: accounts + "mbcas-agent", of: "patch resize", code: 200, fault: true},
-		"a pod deleted by us":     {user: Controller, of: "delete ", code: 200, fault: true},
-		"a pod deleted":           {user: "admin", of: "delete ", code: 200},
-		"an eviction":             {user: "admin", of: "create eviction", code: 201, fault: true},
-		"an eviction by the VPA":  {user: "system:serviceaccount:x:vpa-updater", of: "create eviction", code: 201},
-		"a new pod over a quota":  {user: "admin", of: "create ", code: 403, message: "exceeded quota", fault: true},
-		"a new pod not permitted": {user: "admin", of: "create ", code: 403, message: "no"},
+		"one too many for now":      {user: Controller, of: "patch resize", code: 429, busy: true},
+		"one that fails":            {user: Controller, of: "patch resize", code: 500, busy: true},
+		"one without a server":      {user: Controller, of: "patch resize", code: 503, busy: true},
+		"one cut off by its sender": {user: Controller, of: "patch resize", code: 504, message: cut, busy: true},
+		"one that took too long":    {user: Controller, of: "patch resize", code: 504, message: late, busy: true},
+		"a refused dry run":         {user: Controller, of: "patch resize", uri: "?dryRun=All", code: 403},
+		"one by the agent":          {user: accounts + "mbcas-agent", of: "patch resize", code: 200, fault: true},
+		"a pod deleted by us":       {user: Controller, of: "delete ", code: 200, fault: true},
+		"a pod deleted":             {user: "admin", of: "delete ", code: 200},
+		"an eviction":               {user: "admin", of: "create eviction", code: 201, fault: true},
+		"an eviction by the VPA":    {user: "system:serviceaccount:x:vpa-updater", of: "create eviction", code: 201},
+		"a new pod over a quota":    {user: "admin", of: "create ", code: 403, message: "exceeded quota", fault: true},
+		"a new pod not permitted":   {user: "admin", of: "create ", code: 403, message: "no"},
 	} {
-		r := Report{serverFails: c.broken}
+		var r Report
 		verb, subresource, _ := strings.Cut(c.of, " ")
 		e := audit.Event{Stage: "ResponseComplete", Verb: verb, RequestURI: "/x" + c.uri}
 		e.User.Username, e.ObjectRef.Resource, e.ObjectRef.Subresource = c.user, "pods", subresource
-		e.Ended = e.Received.Add(c.took)
 		e.ResponseStatus.Code, e.ResponseStatus.Message = c.code, c.message
 		r.request(e)
 		if (len(r.Faults) > 0) != c.fault {
 			t.Errorf("%s: faults %q, want one: %v", name, r.Faults, c.fault)
+		}
+		if busy := r.Busy == 1 && len(r.Notes) == 1; busy != c.busy {
+			t.Errorf("%s: %d busy, notes %q, want one of each: %v", name, r.Busy, r.Notes, c.busy)
 		}
 	}
 }
