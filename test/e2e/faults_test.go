@@ -57,10 +57,10 @@ func TestFaults(t *testing.T) {
 func (s *faults) kubeletKilled(t *testing.T) {
 	s.contend(t)
 	s.halves(t)
-	kill(t, "kubelet")
+	s.kill(t, "kubelet")
 	before := s.quotas(t)
 	s.release(t)
-	wait(t, time.Minute, "the limit of web changes in its spec", func() (bool, string) {
+	s.wait(t, time.Minute, "the limit of web changes in its spec", func() (bool, string) {
 		now := limit(s.pod(t, s.pods["web"])) // of a decrease that is in flight, or of the increase
 		return now != before["web"], "it is " + now.String()
 	})
@@ -72,9 +72,9 @@ func (s *faults) kubeletKilled(t *testing.T) {
 // containerdKilled: the agent needs no container runtime.
 func (s *faults) containerdKilled(t *testing.T) {
 	agent := s.agent(t)
-	kill(t, "containerd")
+	s.kill(t, "containerd")
 	s.contend(t)
-	decidesOn(t, agent)
+	s.decidesOn(t, agent)
 	repair(t.Context(), t)
 	s.halves(t)
 }
@@ -103,9 +103,9 @@ func (s *faults) etcdFrozen(t *testing.T) {
 // apiServerKilled: the agent decides on, and what it decides arrives when the API server is back.
 func (s *faults) apiServerKilled(t *testing.T) {
 	agent := s.agent(t)
-	kill(t, "kube-apiserver")
+	s.kill(t, "kube-apiserver")
 	s.contend(t)
-	decidesOn(t, agent)
+	s.decidesOn(t, agent)
 	repair(t.Context(), t)
 	s.halves(t)
 }
@@ -118,13 +118,13 @@ func (s *faults) etcdSetBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kill(t, "etcd")
+	s.kill(t, "etcd")
 	replace(data, snapshot)
 	repair(t.Context(), t)
 	s.release(t)
 	s.webRises(t)
-	kill(t, "kube-apiserver")
-	kill(t, "etcd")
+	s.kill(t, "kube-apiserver")
+	s.kill(t, "etcd")
 	replace(snapshot, data)
 	repair(t.Context(), t)
 	s.rounds(t, 10)
@@ -139,7 +139,7 @@ func (s *faults) etcdSetBack(t *testing.T) {
 func (s *faults) contend(t *testing.T) {
 	t.Helper()
 	for _, app := range managed {
-		spin(t, s.pods[app], 2)
+		s.spin(t, s.pods[app], 2)
 	}
 }
 
@@ -154,8 +154,8 @@ func (s *faults) halves(t *testing.T) {
 // release ends the contention: only web still demands a CPU.
 func (s *faults) release(t *testing.T) {
 	t.Helper()
-	spin(t, s.pods["web"], 1)
-	spin(t, s.pods["batch"], 0)
+	s.spin(t, s.pods["web"], 1)
+	s.spin(t, s.pods["batch"], 0)
 }
 
 // webRises waits until web, which demands a CPU alone, has as much as it can get.
@@ -183,13 +183,13 @@ func (s *faults) keeps(t *testing.T, before map[string]cpu.Milli) {
 }
 
 // decidesOn waits until an agent has played some rounds more.
-func decidesOn(t *testing.T, agent *corev1.Pod) {
+func (s *faults) decidesOn(t *testing.T, agent *corev1.Pod) {
 	t.Helper()
 	first, err := roundsOf(t, agent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wait(t, time.Minute, "the agent's rounds go on", func() (bool, string) {
+	s.wait(t, time.Minute, "the agent's rounds go on", func() (bool, string) {
 		now, err := roundsOf(t, agent)
 		return now >= first+5, orError(err, "%d rounds, %d before", now, first)
 	})
@@ -210,10 +210,10 @@ func pid(t *testing.T, component string) int {
 }
 
 // kill kills a component of the local cluster, and waits until it has ended.
-func kill(t *testing.T, component string) {
+func (s *faults) kill(t *testing.T, component string) {
 	t.Helper()
 	signal(t, component, syscall.SIGKILL)
-	wait(t, 10*time.Second, component+" has ended", func() (bool, string) {
+	s.wait(t, 10*time.Second, component+" has ended", func() (bool, string) {
 		return pid(t, component) == 0, "it runs"
 	})
 }

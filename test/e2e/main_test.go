@@ -71,6 +71,8 @@ type suite struct {
 	node   string
 	// remote says that the node is another machine, so that its kernel's files are not here.
 	remote bool
+	// slower is the factor of every deadline: 1 on a real node.
+	slower int
 	// ceiling is the highest limit of a pod on it.
 	ceiling cpu.Milli
 	// log is the API server's audit log since the test began.
@@ -95,7 +97,7 @@ func start(t *testing.T, prepare ...func(*suite)) *suite {
 	if err := schemes.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	s := &suite{access: config}
+	s := &suite{access: config, slower: 1}
 	if s.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +116,8 @@ func start(t *testing.T, prepare ...func(*suite)) *suite {
 		f(s)
 	}
 	kubectl(t, "apply", "-k", root+"/config/overlays/local")
-	rolledOut(t, "deployment/mbcas-controller")
-	rolledOut(t, "daemonset/mbcas-agent")
+	s.rolledOut(t, "deployment/mbcas-controller")
+	s.rolledOut(t, "daemonset/mbcas-agent")
 	return s
 }
 
@@ -138,7 +140,7 @@ func (s *suite) addNode(t *testing.T, name string, flags ...string) {
 	t.Helper()
 	t.Cleanup(func() {
 		ctx := context.Background()
-		err := poll.Until(ctx, 2*time.Minute, func() string {
+		err := poll.Until(ctx, s.deadline(2*time.Minute), func() string {
 			var pods corev1.PodList
 			err := s.List(ctx, &pods, client.MatchingFields{"spec.nodeName": name})
 			if err == nil && len(pods.Items) == 0 {
@@ -166,9 +168,9 @@ func kubectl(t *testing.T, args ...string) string {
 	return output(t, exec.CommandContext(t.Context(), "kubectl", args...))
 }
 
-func rolledOut(t *testing.T, what string) {
+func (s *suite) rolledOut(t *testing.T, what string) {
 	t.Helper()
-	kubectl(t, "-n", system, "rollout", "status", what, "--timeout=300s")
+	kubectl(t, "-n", system, "rollout", "status", what, "--timeout="+s.deadline(5*time.Minute).String())
 }
 
 // output runs a command.
@@ -181,10 +183,13 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 	return string(out)
 }
 
-// wait waits until ok returns true; its text is the state otherwise.
-func wait(t *testing.T, most time.Duration, what string, ok func() (bool, string)) {
+// deadline is the time on the node of the test for what may take that long on a real node.
+func (s *suite) deadline(real time.Duration) time.Duration { return time.Duration(s.slower) * real }
+
+// wait waits until ok returns true; its text is the state otherwise. most is the time on a real node.
+func (s *suite) wait(t *testing.T, most time.Duration, what string, ok func() (bool, string)) {
 	t.Helper()
-	err := poll.Until(t.Context(), most, func() string {
+	err := poll.Until(t.Context(), s.deadline(most), func() string {
 		done, state := ok()
 		if done {
 			return ""

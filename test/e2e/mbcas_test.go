@@ -18,7 +18,7 @@ import (
 // reaches waits until the kernel enforces a limit of the pod's first container that suits.
 func (s *suite) reaches(t *testing.T, most time.Duration, pod *corev1.Pod, what string, suits func(cpu.Milli) bool) {
 	t.Helper()
-	wait(t, most, pod.Labels["app"]+" "+what, func() (bool, string) {
+	s.wait(t, most, pod.Labels["app"]+" "+what, func() (bool, string) {
 		now := s.quota(t, pod)
 		pa, err := s.allocation(t, pod)
 		return suits(now), orError(err, "quota %v; %s", now, summary(pa))
@@ -34,9 +34,9 @@ func (s *suite) has(t *testing.T, most time.Duration, pod *corev1.Pod, limit cpu
 // raise has the pod use its whole limit until that is most of the node, where it stays when the pod is idle.
 func (s *suite) raise(t *testing.T, most time.Duration, pod *corev1.Pod) {
 	t.Helper()
-	spin(t, pod, 1)
+	s.spin(t, pod, 1)
 	s.rises(t, most, pod)
-	spin(t, pod, 0)
+	s.spin(t, pod, 0)
 }
 
 // rises waits until the pod may use most of the node.
@@ -60,7 +60,7 @@ func (s *suite) waitAllocation(
 	t *testing.T, most time.Duration, pod *corev1.Pod, what string, is func(*v1alpha1.PodAllocation) bool,
 ) (found *v1alpha1.PodAllocation) {
 	t.Helper()
-	wait(t, most, "the allocation of "+pod.Name+": "+what, func() (bool, string) {
+	s.wait(t, most, "the allocation of "+pod.Name+": "+what, func() (bool, string) {
 		pa, err := s.allocation(t, pod)
 		found = pa
 		return err == nil && is(pa), orError(err, "%s", summary(pa))
@@ -118,7 +118,7 @@ func (s *suite) waitConstraints(
 	t *testing.T, most time.Duration, pod *corev1.Pod, what string, is func(*v1alpha1.Constraints) bool,
 ) (c *v1alpha1.Constraints) {
 	t.Helper()
-	wait(t, most, pod.Name+": "+what, func() (bool, string) {
+	s.wait(t, most, pod.Name+": "+what, func() (bool, string) {
 		c = s.constraints(t, pod)
 		return c != nil && is(c), fmt.Sprintf("%+v", c)
 	})
@@ -134,7 +134,7 @@ func (s *suite) rounds(t *testing.T, n int) {
 	t.Helper()
 	first := -1
 	most := time.Duration(n)*3*time.Second + 90*time.Second
-	wait(t, most, fmt.Sprintf("%d more rounds", n), func() (bool, string) {
+	s.wait(t, most, fmt.Sprintf("%d more rounds", n), func() (bool, string) {
 		played, err := s.played(t)
 		if err != nil {
 			first = -1 // an agent that starts anew counts from 0

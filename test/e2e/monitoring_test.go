@@ -51,7 +51,7 @@ func TestMonitoring(t *testing.T) {
 		m.deploy(t, observed, app, resources{"100m", "300m", "32Mi"})
 	}
 	for _, pod := range m.pods(t, observed) {
-		spin(t, pod, 4)
+		m.spin(t, pod, 4)
 	}
 	for _, step := range []struct {
 		name string
@@ -100,7 +100,7 @@ func (m *monitoring) watch(t *testing.T) {
 		"prometheus.yaml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "prometheus"), "--web.listen-address="+prometheus)
 	for _, address := range []string{manager, prometheus} {
-		wait(t, time.Minute, address+" is ready", func() (bool, string) {
+		m.wait(t, time.Minute, address+" is ready", func() (bool, string) {
 			_, err := traffic.Get(t.Context(), http.DefaultClient, "http://"+address+"/-/ready")
 			return err == nil, orError(err, "ready")
 		})
@@ -189,7 +189,7 @@ func (m *monitoring) told(t *testing.T, most time.Duration, name, says string) {
 func (m *monitoring) waitAlert(t *testing.T, most time.Duration, name string, fires bool,
 	annotations *map[string]string) {
 	t.Helper()
-	wait(t, most, fmt.Sprintf("the alert %s is delivered as firing: %v", name, fires), func() (bool, string) {
+	m.wait(t, most, fmt.Sprintf("the alert %s is delivered as firing: %v", name, fires), func() (bool, string) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		found, ok := m.alerts[name]
@@ -231,7 +231,7 @@ func (m *monitoring) query(t *testing.T, expr string) ([]sample, error) {
 // hasData waits until an expression has a result.
 func (m *monitoring) hasData(t *testing.T, what, expr string) {
 	t.Helper()
-	wait(t, time.Minute, what+" has data", func() (bool, string) {
+	m.wait(t, time.Minute, what+" has data", func() (bool, string) {
 		found, err := m.query(t, expr)
 		return err == nil && len(found) > 0, orError(err, "no series for %s", expr)
 	})
@@ -240,7 +240,7 @@ func (m *monitoring) hasData(t *testing.T, what, expr string) {
 func (m *monitoring) everyTargetIsUp(t *testing.T) {
 	for expr, want := range map[string]int{`up{job="mbcas-agent"} == 1`: 1,
 		`up{job="mbcas-controller"} == 1`: replicas} {
-		wait(t, time.Minute, expr, func() (bool, string) {
+		m.wait(t, time.Minute, expr, func() (bool, string) {
 			found, err := m.query(t, expr)
 			return err == nil && len(found) == want, orError(err, "%d, want %d", len(found), want)
 		})
@@ -337,7 +337,7 @@ func (m *monitoring) noLeaderIsTold(t *testing.T) {
 	kubectl(t, "-n", system, "scale", "deployment/mbcas-controller", "--replicas=0")
 	defer func() {
 		kubectl(t, "-n", system, "scale", "deployment/mbcas-controller", fmt.Sprint("--replicas=", replicas))
-		rolledOut(t, "deployment/mbcas-controller")
+		m.rolledOut(t, "deployment/mbcas-controller")
 		m.waitAlert(t, 2*time.Minute, "MbcasNoLeader", false, nil)
 	}()
 	// The last samples of pods that are gone count for five minutes, unless their targets go with them.
@@ -350,7 +350,7 @@ func (m *monitoring) aSilentAgentIsTold(t *testing.T) {
 	kubectl(t, "-n", system, "patch", "daemonset/mbcas-agent", "-p", fmt.Sprintf(patch, `"true"`))
 	defer func() {
 		kubectl(t, "-n", system, "patch", "daemonset/mbcas-agent", "-p", fmt.Sprintf(patch, "null"))
-		rolledOut(t, "daemonset/mbcas-agent")
+		m.rolledOut(t, "daemonset/mbcas-agent")
 		m.waitAlert(t, 2*time.Minute, "MbcasAgentsSilent", false, nil)
 	}()
 	// Where no other node has the controller count, it counts when it looks at this one again: after five minutes.

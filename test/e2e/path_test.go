@@ -123,7 +123,7 @@ func (s *path) lastRoundIsOnLoopback(t *testing.T) {
 	}
 	pod := client.ObjectKeyFromObject(agent)
 	var last allocation.RoundReport
-	wait(t, time.Minute, "the last round names the managed pods", func() (bool, string) {
+	s.wait(t, time.Minute, "the last round names the managed pods", func() (bool, string) {
 		data, err := forward.Get(t.Context(), s.access, pod, kube.AgentDebugPort, "/debug/round")
 		if err == nil {
 			err = json.Unmarshal(data, &last)
@@ -131,7 +131,7 @@ func (s *path) lastRoundIsOnLoopback(t *testing.T) {
 		return err == nil && len(last.Pods) >= len(managed), orError(err, "%d pods", len(last.Pods))
 	})
 	address := net.JoinHostPort(agent.Status.PodIP, strconv.Itoa(kube.AgentDebugPort))
-	if c, err := net.DialTimeout("tcp", address, 5*time.Second); err == nil {
+	if c, err := net.DialTimeout("tcp", address, s.deadline(5*time.Second)); err == nil {
 		c.Close()
 		t.Errorf("%s, the port for what names pods, is open to the network", address)
 	}
@@ -182,7 +182,7 @@ func (s *suite) tellsIfFailed(t *testing.T) {
 		if !t.Failed() {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), s.deadline(20*time.Second))
 		defer cancel()
 		var pods corev1.PodList
 		agents := client.MatchingLabels{"app.kubernetes.io/component": "agent"}
@@ -221,7 +221,7 @@ func (s *path) idleNodeRaisesLimits(t *testing.T) {
 // contentionLowersLimits: both pods demand the whole node, so each is capped at about half of it.
 func (s *path) contentionLowersLimits(t *testing.T) {
 	for _, app := range managed {
-		spin(t, s.pods[app], 2)
+		s.spin(t, s.pods[app], 2)
 	}
 	for _, app := range managed {
 		s.reaches(t, 3*time.Minute, s.pods[app], "is lowered to about half of the node", s.aboutHalf)
@@ -240,7 +240,7 @@ func (s *path) killedOnAnIdleNode(t *testing.T) {
 		of := "app.kubernetes.io/component=" + component
 		kubectl(t, "-n", system, "delete", "pod", "-l", of, "--grace-period=0", "--force")
 	}
-	rolledOut(t, "deployment/mbcas-controller")
+	s.rolledOut(t, "deployment/mbcas-controller")
 	s.rounds(t, warmUp+5) // the new agent decides again
 	if now := s.count(t, shop); now != before {
 		t.Errorf("%d resizes, there were %d before agent and controller were killed: want none more%s",
@@ -249,11 +249,11 @@ func (s *path) killedOnAnIdleNode(t *testing.T) {
 }
 
 func (s *path) releaseRaisesAtOnce(t *testing.T) {
-	spin(t, s.pods["web"], 1) // alone it fits into the node
-	spin(t, s.pods["batch"], 0)
+	s.spin(t, s.pods["web"], 1) // alone it fits into the node
+	s.spin(t, s.pods["batch"], 0)
 	s.rises(t, time.Minute, s.pods["web"])
-	spin(t, s.pods["web"], 0)
-	spin(t, s.pods["batch"], 1) // a pod that needs no more than its limit keeps it
+	s.spin(t, s.pods["web"], 0)
+	s.spin(t, s.pods["batch"], 1) // a pod that needs no more than its limit keeps it
 	s.rises(t, time.Minute, s.pods["batch"])
 }
 
@@ -314,7 +314,7 @@ func (s *path) uninstallRestoresFirst(t *testing.T) {
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "mbcas-controller"}},
 		crd("podallocations"), crd("nodeallocations"), crd("demandsignals"),
 	} {
-		wait(t, time.Minute, o.GetName()+" is gone", func() (bool, string) {
+		s.wait(t, time.Minute, o.GetName()+" is gone", func() (bool, string) {
 			err := s.Get(t.Context(), client.ObjectKeyFromObject(o), o)
 			return errors.IsNotFound(err), orError(err, "still there")
 		})

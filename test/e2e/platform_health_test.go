@@ -50,7 +50,7 @@ func (p *platform) contend(t *testing.T) {
 		}
 	}
 	for _, pod := range p.contended {
-		spin(t, pod, 1)
+		p.spin(t, pod, 1)
 	}
 }
 
@@ -58,7 +58,7 @@ func (p *platform) contend(t *testing.T) {
 func (p *platform) calm(t *testing.T) {
 	t.Helper()
 	for _, pod := range p.contended {
-		spin(t, pod, 0)
+		p.spin(t, pod, 0)
 	}
 }
 
@@ -82,14 +82,14 @@ func (p *platform) harmfulDecreaseIsRolledBack(t *testing.T) {
 	p.contend(t)
 	frail := p.contended["frail"]
 	p.reaches(t, 3*time.Minute, frail, "is lowered", p.aboutHalf)
-	setLoad(t, frail, map[string]any{"threads": 1, "unhealthy": true})
+	p.setLoad(t, frail, map[string]any{"threads": 1, "unhealthy": true})
 	p.waitAllocation(t, time.Minute, frail, "records the harmful decrease", func(pa *v1alpha1.PodAllocation) bool {
 		return !pa.Status.Rollback.LastHarmfulDecreaseTime.IsZero()
 	})
 	p.rises(t, 30*time.Second, frail)
 	p.event(t, frail, string(reasons.UnhealthyAfterDecrease))
 
-	spin(t, frail, 1) // healthy again
+	p.spin(t, frail, 1) // healthy again
 	p.pods(t, contended)
 	p.rounds(t, 15)
 	p.hasNoDecrease(t, frail, reasons.UnhealthyAfterDecrease)

@@ -73,7 +73,7 @@ func (p *platform) everyKindOfContainer(t *testing.T) {
 func (p *platform) shapesReach(t *testing.T, want string, is func(pod, container string, q cpu.Milli) bool) {
 	t.Helper()
 	for name, containers := range declaredShapes {
-		wait(t, 90*time.Second, name+" has its limits in the kernel", func() (bool, string) {
+		p.wait(t, 90*time.Second, name+" has its limits in the kernel", func() (bool, string) {
 			pa, err := p.allocation(t, p.shapes[name])
 			for c := range containers {
 				if q := quotaOf(t, p.shapes[name], c); !is(name, c, q) {
@@ -97,7 +97,7 @@ func (p *platform) debug(t *testing.T, pod *corev1.Pod) {
 	if err := p.SubResource("ephemeralcontainers").Update(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, time.Minute, "the ephemeral container runs", func() (bool, string) {
+	p.wait(t, time.Minute, "the ephemeral container runs", func() (bool, string) {
 		s := p.pod(t, pod).Status.EphemeralContainerStatuses
 		return len(s) == 1 && s[0].State.Running != nil, fmt.Sprintf("%+v", s)
 	})

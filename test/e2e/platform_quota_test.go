@@ -26,7 +26,7 @@ func (p *platform) openQuota(t *testing.T) {
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: quotas, Name: "compute"}}
 	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse(hard.String())}
 	p.create(t, q)
-	wait(t, 30*time.Second, "the quota is counted", func() (bool, string) {
+	p.wait(t, 30*time.Second, "the quota is counted", func() (bool, string) {
 		_, err := p.used(t)
 		return err == nil, orError(err, "")
 	})
@@ -72,10 +72,10 @@ func (p *platform) quotaIsShared(t *testing.T) {
 			if slices.Contains(busy[:], name) {
 				threads = 1
 			}
-			spin(t, pod, threads)
+			p.spin(t, pod, threads)
 		}
 		what := fmt.Sprintf("%v have what the quota leaves, one about as much as the other", busy)
-		wait(t, 3*time.Minute, what, func() (bool, string) {
+		p.wait(t, 3*time.Minute, what, func() (bool, string) {
 			u, text := state()
 			if u > sellable {
 				t.Fatalf("want a tenth free: %s", text)
@@ -87,12 +87,12 @@ func (p *platform) quotaIsShared(t *testing.T) {
 
 	p.bare(t, quotas, "new", resources{"20m", (hard - sellable).String(), "32Mi"}, nil)
 	p.pods(t, quotas)
-	wait(t, 2*time.Minute, "a tenth is free again", func() (bool, string) {
+	p.wait(t, 2*time.Minute, "a tenth is free again", func() (bool, string) {
 		u, text := state()
 		return u <= sellable, text
 	})
 	for _, pod := range pods {
-		spin(t, pod, 0)
+		p.spin(t, pod, 0)
 		if got := limit(p.pod(t, pod)); got < quotaPod {
 			t.Errorf("%s has %v, less than what was declared", pod.Name, got)
 		}

@@ -76,7 +76,7 @@ func (p *platform) hpaScalesAndStabilises(t *testing.T) {
 		t.Errorf("constraints %+v, want a floor of %v", c, webFloor)
 	}
 	p.contend(t)
-	spin(t, pods["twin"], 1)
+	p.spin(t, pods["twin"], 1)
 	stop := p.serve(t)
 	defer stop()
 	desired := p.waitStable(t, 90*time.Second)
@@ -90,7 +90,7 @@ func (p *platform) hpaScalesAndStabilises(t *testing.T) {
 		}
 	}
 	p.onlyIsLowered(t, scaling, webDeclared, "twin", "web")
-	spin(t, pods["twin"], 0)
+	p.spin(t, pods["twin"], 0)
 }
 
 // serve sends requests to all replicas that are Ready, in turn, until it is stopped.
@@ -152,7 +152,7 @@ func (p *platform) addresses(ctx context.Context) (ready []string) {
 func (p *platform) waitStable(t *testing.T, rest time.Duration) (desired []int32) {
 	t.Helper()
 	since := time.Now()
-	wait(t, 5*time.Minute, "the number of replicas is stable", func() (bool, string) {
+	p.wait(t, 5*time.Minute, "the number of replicas is stable", func() (bool, string) {
 		var hpa autoscalingv2.HorizontalPodAutoscaler
 		if err := p.Get(t.Context(), client.ObjectKey{Namespace: scaling, Name: "web"}, &hpa); err != nil {
 			return false, err.Error()
@@ -205,7 +205,7 @@ func (p *platform) vpaIsAddedLater(t *testing.T) {
 	p.vpa(t, "born", "Recreate")
 	p.deployForVPA(t, "born")
 	p.has(t, time.Minute, late, 100)
-	wait(t, 30*time.Second, late.Name+" has no allocation", func() (bool, string) {
+	p.wait(t, 30*time.Second, late.Name+" has no allocation", func() (bool, string) {
 		pa, err := p.allocation(t, late)
 		return apierrors.IsNotFound(err), orError(err, "%s", summary(pa))
 	})
@@ -214,7 +214,7 @@ func (p *platform) vpaIsAddedLater(t *testing.T) {
 // vpaPodsAreNotResized: the VPA has changed its pods by now, and MBCAS has not.
 func (p *platform) vpaPodsAreNotResized(t *testing.T) {
 	for _, app := range []string{"late", "born"} {
-		wait(t, 3*time.Minute, "the VPA has changed the request of "+app, func() (bool, string) {
+		p.wait(t, 3*time.Minute, "the VPA has changed the request of "+app, func() (bool, string) {
 			text := ""
 			for _, pod := range p.list(t, vpas, client.MatchingLabels{"app": app}) {
 				for _, s := range pod.Status.ContainerStatuses {

@@ -111,7 +111,7 @@ func (p *platform) onlyIsLowered(t *testing.T, namespace string, declared cpu.Mi
 func (s *suite) event(t *testing.T, pod *corev1.Pod, reason string) {
 	t.Helper()
 	about := client.MatchingFields{"reason": reason, "involvedObject.uid": string(pod.UID)}
-	wait(t, 30*time.Second, fmt.Sprintf("an event %s of %s", reason, pod.Name), func() (bool, string) {
+	s.wait(t, 30*time.Second, fmt.Sprintf("an event %s of %s", reason, pod.Name), func() (bool, string) {
 		var list corev1.EventList
 		err := s.List(t.Context(), &list, client.InNamespace(pod.Namespace), about)
 		return len(list.Items) > 0 && list.Items[0].Message != "", orError(err, "%d without a message", len(list.Items))

@@ -50,7 +50,7 @@ func TestTwoNodes(t *testing.T) {
 	// So that the compared nodes differ only in their competitors.
 	kubectl(t, "-n", system, "patch", "deployment", "mbcas-controller", "--patch",
 		fmt.Sprintf(`{"spec":{"template":{"spec":{"nodeSelector":{%q:%q}}}}}`, corev1.LabelHostname, s.node))
-	controllerFlag(t, "--coordination-interval=0s")
+	s.controllerFlag(t, "--coordination-interval=0s")
 	for _, namespace := range []string{replicated, fewCompetitors, manyCompetitors} {
 		s.namespace(t, namespace, "enforce")
 	}
@@ -67,7 +67,7 @@ func TestTwoNodes(t *testing.T) {
 	}}
 	s.create(t, d)
 
-	coordinate := func(every string) { controllerFlag(t, "--coordination-interval="+every) }
+	coordinate := func(every string) { s.controllerFlag(t, "--coordination-interval="+every) }
 	before := s.settle(t, "without the coordinator", untouchedBudgets)
 	if before < 0.02 {
 		t.Fatalf("without the coordinator they are %.3f apart: nothing to bring closer", before)
@@ -84,11 +84,11 @@ func TestTwoNodes(t *testing.T) {
 }
 
 // controllerFlag starts the controller anew with a flag more.
-func controllerFlag(t *testing.T, flag string) {
+func (s *suite) controllerFlag(t *testing.T, flag string) {
 	t.Helper()
 	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":%q}]`, flag)
 	kubectl(t, "-n", system, "patch", "deployment", "mbcas-controller", "--type=json", "--patch", patch)
-	rolledOut(t, "deployment/mbcas-controller")
+	s.rolledOut(t, "deployment/mbcas-controller")
 }
 
 // spinning makes a pod of some nodes that spins with two threads from its start.
@@ -176,7 +176,7 @@ func (s *suite) measure(t *testing.T) (d distance, why string) {
 func (s *suite) settle(t *testing.T, what string, matches func(distance) bool) float64 {
 	t.Helper()
 	var last []distance
-	wait(t, 8*time.Minute, what+", and their budgets stay", func() (bool, string) {
+	s.wait(t, 8*time.Minute, what+", and their budgets stay", func() (bool, string) {
 		d, why := s.measure(t)
 		t.Log(d)
 		switch {

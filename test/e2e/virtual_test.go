@@ -16,11 +16,10 @@ const virtual = "mbcas-vm"
 // before it was added.
 func TestVirtualNode(t *testing.T) {
 	s := start(t, func(s *suite) { s.useVirtualNode(t) })
-	// Emulated CPUs are ten times slower than real ones, so the agent needs a larger share of them while
-	// the pods spin.
+	// Its CPUs are slower than real ones, so the agent needs a larger share of them while the pods spin.
 	kubectl(t, "-n", system, "set", "resources", "daemonset/mbcas-agent", "--requests=cpu=400m")
-	rolledOut(t, "daemonset/mbcas-agent")
-	wait(t, 5*time.Minute, "the agent of "+virtual+" has played a round", func() (bool, string) {
+	s.rolledOut(t, "daemonset/mbcas-agent")
+	s.wait(t, time.Minute, "the agent of "+virtual+" has played a round", func() (bool, string) {
 		n, err := s.played(t)
 		return n > 0, orError(err, "no round")
 	})
@@ -31,6 +30,7 @@ func TestVirtualNode(t *testing.T) {
 // useVirtualNode adds the node and uses it for the pods of the test.
 func (s *suite) useVirtualNode(t *testing.T) {
 	t.Helper()
+	s.slower = 5 // its CPUs are emulated at a tenth of the speed, and part of the work runs elsewhere
 	s.addNode(t, virtual, "--vm")
 	var node corev1.Node
 	if err := s.Get(t.Context(), client.ObjectKey{Name: virtual}, &node); err != nil {

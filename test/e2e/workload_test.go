@@ -38,7 +38,7 @@ func (s *suite) namespace(t *testing.T, name, mode string) {
 	s.create(t, ns)
 	t.Cleanup(func() {
 		ctx := context.Background()
-		err := poll.Until(ctx, 3*time.Minute, func() string {
+		err := poll.Until(ctx, s.deadline(3*time.Minute), func() string {
 			err := s.Delete(ctx, ns)
 			if apierrors.IsNotFound(err) {
 				return ""
@@ -164,7 +164,7 @@ func isReady(pod *corev1.Pod) bool {
 // pods are the namespace's pods by their app label, once each of them is Ready.
 func (s *suite) pods(t *testing.T, namespace string) (byApp map[string]*corev1.Pod) {
 	t.Helper()
-	wait(t, 2*time.Minute, "every pod of "+namespace+" is Ready", func() (bool, string) {
+	s.wait(t, 2*time.Minute, "every pod of "+namespace+" is Ready", func() (bool, string) {
 		byApp = map[string]*corev1.Pod{}
 		for _, p := range s.list(t, namespace, nil) {
 			switch {
@@ -190,15 +190,15 @@ func (s *suite) pod(t *testing.T, p *corev1.Pod) *corev1.Pod {
 }
 
 // spin makes a pod spin with that many threads; with 0 it is idle.
-func spin(t *testing.T, pod *corev1.Pod, threads int) {
+func (s *suite) spin(t *testing.T, pod *corev1.Pod, threads int) {
 	t.Helper()
-	setLoad(t, pod, map[string]any{"threads": threads})
+	s.setLoad(t, pod, map[string]any{"threads": threads})
 }
 
 // setLoad sets the load of a pod.
-func setLoad(t *testing.T, pod *corev1.Pod, what map[string]any) {
+func (s *suite) setLoad(t *testing.T, pod *corev1.Pod, what map[string]any) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // a starved pod answers late
+	ctx, cancel := context.WithTimeout(t.Context(), s.deadline(20*time.Second)) // a starved pod answers late
 	defer cancel()
 	url := "http://" + pod.Status.PodIP + ":8080/plan"
 	if err := traffic.Put(ctx, http.DefaultClient, url, what); err != nil {
