@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -81,10 +82,14 @@ func (s *faults) containerdKilled(t *testing.T) {
 
 // etcdFrozen: three writes in a row time out. Limits stay, then follow the load.
 func (s *faults) etcdFrozen(t *testing.T) {
-	before := s.quotas(t)
 	signal(t, "etcd", syscall.SIGSTOP)
 	thaw := sync.OnceFunc(func() { signal(t, "etcd", syscall.SIGCONT) })
 	defer thaw()
+	before := s.accepted(t) // from now on no resize is
+	s.wait(t, time.Minute, "the kernel enforces the last resizes", func() (bool, string) {
+		now := s.quotas(t)
+		return maps.Equal(now, before), fmt.Sprintf("%v, want %v", now, before)
+	})
 	s.release(t)
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
@@ -170,6 +175,20 @@ func (s *faults) quotas(t *testing.T) map[string]cpu.Milli {
 	found := map[string]cpu.Milli{}
 	for _, app := range managed {
 		found[app] = s.quota(t, s.pods[app])
+	}
+	return found
+}
+
+// accepted are the limits to which the managed pods were resized last.
+func (s *faults) accepted(t *testing.T) map[string]cpu.Milli {
+	t.Helper()
+	found, all := map[string]cpu.Milli{}, s.resizes(t, shop)
+	for _, app := range managed {
+		of := all[s.pods[app].Name]
+		if len(of) == 0 {
+			t.Fatalf("%s was never resized", app)
+		}
+		found[app] = of[len(of)-1].to
 	}
 	return found
 }

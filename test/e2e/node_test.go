@@ -107,6 +107,21 @@ func (s *suite) count(t *testing.T, namespace string) (n int) {
 	return n
 }
 
+// atRest waits until that many rounds have brought no resize in the namespace, and returns how many resizes
+// there were before: a raise of a moment ago may be followed by another.
+func (s *suite) atRest(t *testing.T, namespace string, rounds int) int {
+	t.Helper()
+	for range 10 {
+		before := s.count(t, namespace)
+		s.rounds(t, rounds)
+		if s.count(t, namespace) == before {
+			return before
+		}
+	}
+	t.Fatalf("the limits of %s do not come to rest: %+v", namespace, s.resizes(t, namespace))
+	return 0
+}
+
 // loweredBelow has the resizes by which the controller set a limit below the declared one, by the
 // name of the Deployment.
 func (s *suite) loweredBelow(t *testing.T, namespace string, declared cpu.Milli) map[string][]cpu.Milli {
