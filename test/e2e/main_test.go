@@ -184,7 +184,7 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 }
 
 // deadline is the time on the node of the test for what may take that long on a real node.
-func (s *suite) deadline(real time.Duration) time.Duration { return time.Duration(s.slower) * real }
+func (s *suite) deadline(most time.Duration) time.Duration { return time.Duration(s.slower) * most }
 
 // wait waits until ok returns true; its text is the state otherwise. most is the time on a real node.
 func (s *suite) wait(t *testing.T, most time.Duration, what string, ok func() (bool, string)) {
