@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -74,41 +73,52 @@ var shortFor = regexp.MustCompile(`(?m)^( +)(for|interval): \w+$`)
 // watch starts Alertmanager and Prometheus with the shipped configuration and rules.
 func (m *monitoring) watch(t *testing.T) {
 	dir := t.TempDir()
-	webhook := httptest.NewServer(http.HandlerFunc(m.deliver))
-	t.Cleanup(webhook.Close)
-	manager, prometheus := freeAddress(t), freeAddress(t)
-	config := strings.ReplaceAll(readFile(t, "monitoring/prometheus.yaml"), "- role: pod\n",
-		"- role: pod\n        kubeconfig_file: "+os.Getenv("KUBECONFIG")+"\n")
-	config = strings.ReplaceAll(config, "_interval: 30s", "_interval: 2s") +
-		"\nalerting: {alertmanagers: [{static_configs: [{targets: [\"" + manager + "\"]}]}]}\n"
-	for name, text := range map[string]string{
-		"prometheus.yaml": config,
-		"rules.yaml":      shortFor.ReplaceAllString(readFile(t, "monitoring/rules.yaml"), "${1}${2}: 4s"),
-		"alertmanager.yaml": "route: {receiver: test, group_by: [alertname], group_wait: 1s, group_interval: 1s}\n" +
-			"receivers: [{name: test, webhook_configs: [{url: \"" + webhook.URL + "\"}]}]\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+	write := func(name, text string) (path string) {
+		path = filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
+		return path
 	}
-	m.prometheus = "http://" + prometheus
-	background(t, filepath.Join(os.Getenv("MBCAS_ALERTMANAGER"), "alertmanager"), "--config.file="+filepath.Join(dir,
-		"alertmanager.yaml"),
-		"--storage.path="+filepath.Join(dir, "alertmanager"), "--web.listen-address="+manager,
-		"--cluster.listen-address=")
-	background(t, filepath.Join(os.Getenv("MBCAS_PROMETHEUS"), "prometheus"), "--config.file="+filepath.Join(dir,
-		"prometheus.yaml"),
-		"--storage.tsdb.path="+filepath.Join(dir, "prometheus"), "--web.listen-address="+prometheus)
-	for _, address := range []string{manager, prometheus} {
-		m.wait(t, time.Minute, address+" is ready", func() (bool, string) {
-			_, err := traffic.Get(t.Context(), http.DefaultClient, "http://"+address+"/-/ready")
-			return err == nil, orError(err, "ready")
-		})
-	}
+	webhook := httptest.NewServer(http.HandlerFunc(m.deliver))
+	t.Cleanup(webhook.Close)
+	config := write("alertmanager.yaml",
+		"route: {receiver: test, group_by: [alertname], group_wait: 1s, group_interval: 1s}\n"+
+			"receivers: [{name: test, webhook_configs: [{url: \""+webhook.URL+"\"}]}]\n")
+	manager := m.serve(t, filepath.Join(os.Getenv("MBCAS_ALERTMANAGER"), "alertmanager"), "--config.file="+config,
+		"--storage.path="+filepath.Join(dir, "alertmanager"), "--cluster.listen-address=")
+
+	write("rules.yaml", shortFor.ReplaceAllString(readFile(t, "monitoring/rules.yaml"), "${1}${2}: 4s"))
+	text := strings.ReplaceAll(readFile(t, "monitoring/prometheus.yaml"), "- role: pod\n",
+		"- role: pod\n        kubeconfig_file: "+os.Getenv("KUBECONFIG")+"\n")
+	config = write("prometheus.yaml", strings.ReplaceAll(text, "_interval: 30s", "_interval: 2s")+
+		"\nalerting: {alertmanagers: [{static_configs: [{targets: [\""+manager+"\"]}]}]}\n")
+	m.prometheus = "http://" + m.serve(t, filepath.Join(os.Getenv("MBCAS_PROMETHEUS"), "prometheus"),
+		"--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "prometheus"))
 }
 
-// background runs a program until the test ends. Its log is shown when the test fails.
-func background(t *testing.T, program string, args ...string) {
+// listensOn matches the line in which Prometheus and Alertmanager log the port that they got.
+var listensOn = regexp.MustCompile(`msg="Listening on".* address=(\S+)`)
+
+// serve runs one of them on a port of its choice until the test ends, and returns its address when it is ready.
+func (m *monitoring) serve(t *testing.T, program string, args ...string) (address string) {
+	t.Helper()
+	log := background(t, program, append(args, "--web.listen-address=127.0.0.1:0")...)
+	m.wait(t, time.Minute, filepath.Base(program)+" is ready", func() (bool, string) {
+		text, err := os.ReadFile(log)
+		found := listensOn.FindSubmatch(text)
+		if found == nil {
+			return false, orError(err, "it does not listen")
+		}
+		address = string(found[1])
+		_, err = traffic.Get(t.Context(), http.DefaultClient, "http://"+address+"/-/ready")
+		return err == nil, orError(err, "ready")
+	})
+	return address
+}
+
+// background runs a program until the test ends, and returns the file of its log, which is shown when the test fails.
+func background(t *testing.T, program string, args ...string) (path string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -127,17 +137,7 @@ func background(t *testing.T, program string, args ...string) {
 			t.Logf("%s:\n%s", filepath.Base(program), text[max(0, len(text)-4000):])
 		}
 	})
-}
-
-// freeAddress is one of this machine that nothing listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return log.Name()
 }
 
 func readFile(t *testing.T, path string) string {
