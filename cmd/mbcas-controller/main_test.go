@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -171,7 +171,7 @@ func TestServe(t *testing.T) {
 	kubeconfig := s.Kubeconfig(t, "system:serviceaccount:mbcas-system:mbcas-controller", "system:serviceaccounts")
 
 	node := s.Kubelet(t, "serve")
-	now, lease := metav1.NowMicro(), &coordinationv1.Lease{} // its agent is alive
+	now, lease := metav1.NowMicro(), &coordinationv1.Lease{} // its agent is alive, and renews it once
 	lease.Namespace, lease.Name, lease.Spec.RenewTime = kube.SystemNamespace, kube.AgentLease(node.Node), &now
 	must(c.Create(ctx, lease))
 	pod := node.Run(t, apiserver.Pod(s.Namespace(t), "web", apiserver.Container("app", "100m", "500m")))
@@ -183,13 +183,13 @@ func TestServe(t *testing.T) {
 	mode("enforce")
 	signal := demandSignal(t, s, node, pod.Namespace)
 
-	health, metrics := freePort(t), freePort(t)
 	out := &safeBuffer{}
 	serving, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() {
 		done <- run(serving, []string{
-			"--mode=enforce", "--kubeconfig=" + kubeconfig, "--health-address=" + health, "--metrics-address=" + metrics, "--start-grace=0s",
+			"--mode=enforce", "--kubeconfig=" + kubeconfig, "--health-address=127.0.0.1:0", "--metrics-address=127.0.0.1:0",
+			"--start-grace=0s", "--freeze-after=1h", "--restore-after=2h",
 		}, new(slog.LevelVar), out, out)
 	}()
 	t.Cleanup(func() {
@@ -201,6 +201,7 @@ func TestServe(t *testing.T) {
 			t.Log(out.String())
 		}
 	})
+	health, metrics := served(t, "health probe"), served(t, "metrics")
 	wait(t, "ready", func() bool {
 		ready, _ := get("http://" + health + "/readyz")
 		healthy, _ := get("http://" + health + "/healthz")
@@ -220,8 +221,7 @@ func TestServe(t *testing.T) {
 		must(err)
 		return settings.Mode() == kube.ModeEnforce && settings["start-grace"] == "0s" && settings.Version() != ""
 	})
-	before := pa.DeepCopy()
-	total := cpu.Milli(1500)
+	before, total := pa.DeepCopy(), cpu.Milli(1500)
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &total, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: total}}
 	pa.Spec.Decision = &v1alpha1.Decision{Budget: 100, Price: 0.000, Floor: 110, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro()}
 	must(c.Patch(ctx, pa, client.MergeFrom(before)))
@@ -352,14 +352,15 @@ func audited(t *testing.T, log string, pod *corev1.Pod) {
 	}
 }
 
-func freePort(t *testing.T) string {
+// served is the address of a server of the program, once the log has it.
+func served(t *testing.T, name string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	line, found := regexp.MustCompile(`"starting server","name":"`+name+`","addr":"([^"]+)"`), []string(nil)
+	wait(t, "a log line about the server "+name, func() bool {
+		found = line.FindStringSubmatch(libraries.String())
+		return found != nil
+	})
+	return found[1]
 }
 
 func wait(t *testing.T, what string, is func() bool) {

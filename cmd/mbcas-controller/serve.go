@@ -9,12 +9,15 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
+	"net/http"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -24,6 +27,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -184,7 +188,7 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Cache: controller.CacheOptions(s.controller.Namespace),
-		Metrics: metricsserver.Options{BindAddress: s.metrics}, HealthProbeBindAddress: s.health,
+		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: s.health,
 		LeaderElection: s.elect, LeaderElectionID: kube.LeaderLease, LeaderElectionNamespace: s.controller.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 	})
@@ -219,6 +223,9 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 		return err
 	}
 	crmetrics.Registry.MustRegister(ownMetrics(mgr, r)...)
+	if err := serveMetrics(ctx, mgr, s.metrics); err != nil {
+		return err
+	}
 	publisher := &settingsPublisher{Client: mgr.GetClient(), Namespace: s.controller.Namespace, Settings: s.published, Log: log}
 	if err := mgr.Add(publisher); err != nil {
 		return fmt.Errorf("add the publisher of settings: %w", err)
@@ -231,6 +238,27 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	}
 	log.Info("mbcas-controller starts", "version", build(), "mode", s.controller.Mode, "namespace", s.controller.Namespace)
 	return mgr.Start(ctx)
+}
+
+// serveMetrics adds the server of /metrics. The one of the library logs the flag and not the port that
+// the kernel chose where the flag has port 0; this one logs the port, as the server of the probes does.
+func serveMetrics(ctx context.Context, mgr ctrl.Manager, address string) error {
+	if address == "" || address == "0" {
+		return nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen on --metrics-address: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(crmetrics.Registry, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.HTTPErrorOnError,
+	}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second}
+	if err := mgr.Add(&manager.Server{Name: "metrics", Server: server, Listener: l}); err != nil {
+		return fmt.Errorf("add the server of metrics: %w", err)
+	}
+	return nil
 }
 
 // ownMetrics are those of this process, and of all nodes.

@@ -1,14 +1,13 @@
 package controller
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -66,6 +65,9 @@ type process struct {
 	audit     *syncWriter // audit lines
 }
 
+// servesMetrics is the log line, of level info, that has the address of the metrics.
+var servesMetrics = regexp.MustCompile(`"starting server","name":"metrics","addr":"([^"]+)"`)
+
 func startController(b *testing.B) *process {
 	b.Helper()
 	s := apiserver.Start(b)
@@ -75,12 +77,11 @@ func startController(b *testing.B) *process {
 	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("build the controller: %v\n%s", err, out)
 	}
-	c := &process{server: s, namespace: s.Namespace(b), metrics: "http://" + freeAddress(b) + "/metrics", audit: &syncWriter{}}
-	address := strings.TrimSuffix(strings.TrimPrefix(c.metrics, "http://"), "/metrics")
+	c := &process{server: s, namespace: s.Namespace(b), audit: &syncWriter{}}
 	cmd := exec.Command(program, "--kubeconfig", s.Kubeconfig(b, "controller", "system:masters"), "--mode=enforce", "--namespace", c.namespace,
-		"--leader-elect=false", "--metrics-address", address, "--health-address=127.0.0.1:0", "--start-grace=0s", "--decrease-cooldown=0s", "--log-level=error")
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = c.audit, &log
+		"--leader-elect=false", "--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0", "--start-grace=0s", "--decrease-cooldown=0s")
+	log := &syncWriter{}
+	cmd.Stdout, cmd.Stderr = c.audit, log
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
@@ -88,22 +89,19 @@ func startController(b *testing.B) *process {
 	b.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may have ended, which its log tells
 		_ = cmd.Wait()
-		if log.Len() > 0 {
+		if b.Failed() {
 			b.Logf("the controller said:\n%s", log.String())
 		}
 	})
+	apiserver.Eventually(b, "the controller serves its metrics", func() (bool, any) {
+		m := servesMetrics.FindStringSubmatch(log.String())
+		if m == nil {
+			return false, log.String()
+		}
+		c.metrics = "http://" + m[1] + "/metrics"
+		return true, nil
+	})
 	return c
-}
-
-// freeAddress is an address of this machine at which nothing listens.
-func freeAddress(b *testing.B) string {
-	b.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // fill runs the pods, and waits until each has an allocation.

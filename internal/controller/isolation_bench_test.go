@@ -152,7 +152,7 @@ func (c *process) beside(b *testing.B, n int, hangs bool, measure func() (median
 		}
 	})
 	if !hangs {
-		nothing := "https://" + freeAddress(b)
+		nothing := "https://127.0.0.1:1" // no program listens there
 		config.URL = &nothing
 	}
 	none, fail, seconds := admission.SideEffectClassNone, admission.Fail, int32(10)

@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"github.com/mbcas/mbcas/internal/kube"
@@ -19,6 +19,9 @@ type controllerProcess struct {
 	metrics    string // address of its metrics
 	kubeconfig string
 }
+
+// servesMetrics is the log line, of level info, that has the address of the metrics.
+var servesMetrics = regexp.MustCompile(`"starting server","name":"metrics","addr":"([^"]+)"`)
 
 // startController starts the program and waits until it serves metrics.
 func (w *world) startController(ctx context.Context) (*controllerProcess, error) {
@@ -35,17 +38,12 @@ func (w *world) startController(ctx context.Context) (*controllerProcess, error)
 	if err := os.WriteFile(c.kubeconfig, text, 0o600); err != nil {
 		return nil, err
 	}
-	address, err := freeAddress(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c.metrics = "http://" + address + "/metrics"
 	log, err := os.Create(filepath.Join(w.out, "controller.log"))
 	if err != nil {
 		return nil, err
 	}
 	c.cmd = tied(w.controller, append([]string{
-		"--kubeconfig=" + c.kubeconfig, "--metrics-address=" + address, "--health-address=127.0.0.1:0",
+		"--kubeconfig=" + c.kubeconfig, "--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0",
 	}, w.args...)...)
 	c.cmd.Env = append(os.Environ(), "GOGC=", fmt.Sprintf("MBCAS_MEMORY_LIMIT=%d", w.memory*mebibyte))
 	c.cmd.Stdout, c.cmd.Stderr = log, log
@@ -58,7 +56,16 @@ func (w *world) startController(ctx context.Context) (*controllerProcess, error)
 		close(c.ended)
 	}()
 	return c, w.await(ctx, "the controller serves its metrics", time.Minute, func() bool {
-		_, err := read(ctx, nil, c.metrics)
+		text, err := os.ReadFile(log.Name())
+		if err != nil {
+			return false
+		}
+		m := servesMetrics.FindSubmatch(text)
+		if m == nil {
+			return false
+		}
+		c.metrics = "http://" + string(m[1]) + "/metrics"
+		_, err = read(ctx, nil, c.metrics)
 		return err == nil
 	})
 }
@@ -90,14 +97,4 @@ func tied(name string, args ...string) *exec.Cmd {
 		return exec.Command(name, args...)
 	}
 	return exec.Command("setpriv", append([]string{"--pdeathsig", "KILL", name}, args...)...)
-}
-
-// freeAddress is a local address on which no program listens.
-func freeAddress(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
