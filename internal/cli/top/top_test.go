@@ -278,35 +278,27 @@ func TestRun(t *testing.T) {
 	if _, err := io.WriteString(keys, "q"); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("q does not end it")
+	if err := waitFor(t, ended, "its end after q"); err != nil {
+		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	idle, _ := io.Pipe()
 	go func() { ended <- run(ctx, src, tea.WithInput(idle), tea.WithOutput(io.Discard)) }()
 	cancel()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Errorf("the end of the context is an error: %v", err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("the context does not end it")
+	if err := waitFor(t, ended, "its end after that of the context"); err != nil {
+		t.Errorf("the end of the context is an error: %v", err)
 	}
 }
 
-func waitFor(t *testing.T, done <-chan struct{}, what string) {
+// waitFor is the next value of a channel, or the zero value once it is closed.
+func waitFor[T any](t *testing.T, from <-chan T, what string) (value T) {
 	t.Helper()
 	select {
-	case <-done:
-	case <-time.After(20 * time.Second):
-		t.Fatalf("20 s without %s", what)
+	case value = <-from:
+	case <-time.After(time.Minute):
+		t.Fatalf("a minute without %s", what)
 	}
+	return value
 }
 
 // screen closes seen once a node was drawn.
