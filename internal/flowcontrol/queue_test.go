@@ -205,11 +205,12 @@ func TestKeepsNothing(t *testing.T) {
 		}
 	}
 	q.Replace("n", requests[4:7], exists, now)
-	runtime.GC()
-	kept := 0
-	for _, v := range values {
-		if v.Value() != nil {
-			kept++
+	kept := len(values)
+	for range 10 { // what a register or a dead slot of a stack still holds, one cycle may keep
+		runtime.GC()
+		values = slices.DeleteFunc(values, func(v weak.Pointer[[64]int]) bool { return v.Value() == nil })
+		if kept = len(values); kept == 3 {
+			break
 		}
 	}
 	if kept != 3 || q.Waiting()[Needed] != 3 {
