@@ -239,7 +239,7 @@ func TestLifecycle(t *testing.T) {
 		err := i.Client.Create(t.Context(), o)
 		return err == nil, err
 	})
-	i.refused("Job/mbcas-system/mbcas-restore not ready", "uninstall", "mbcas", "--timeout", "3s")
+	i.refused("Job/mbcas-system/mbcas-restore not ready", "uninstall", "mbcas", "--timeout", "15s")
 	i.stays(all, "a restore that did not end")
 	i.endJobs(true, func() { // the Job that is left is replaced
 		i.refused("mbcas-restore", "uninstall", "mbcas", "--timeout", "2m")
