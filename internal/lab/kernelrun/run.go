@@ -67,6 +67,8 @@ type Result struct {
 // lead is how long the processes have to start before the first request comes.
 const lead = 2 * time.Second
 
+var errBusy = errors.New("this machine is too busy")
+
 // Run runs a set-up of one node with as many cores as this machine.
 func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Result, err error) {
 	if err := Supported(); err != nil {
@@ -115,7 +117,7 @@ func Run(ctx context.Context, s sim.Setup, policy sim.Policy) (out Result, err e
 		}
 	}
 	if late := time.Since(start); late > 0 {
-		return out, fmt.Errorf("the processes took %v to start, want less than %v: this machine is too busy", (lead + late).Round(time.Millisecond), lead)
+		return out, fmt.Errorf("the processes took %v to start, want less than %v: %w", (lead + late).Round(time.Millisecond), lead, errBusy)
 	}
 	for _, p := range pods {
 		p.begin(s, start)
