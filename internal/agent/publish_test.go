@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,12 +39,12 @@ func apiServer(t *testing.T, answer http.HandlerFunc) (*publisher, chan string) 
 		answer(w, r)
 	}))
 	t.Cleanup(srv.Close)
-	return newPublisher(t, srv.URL), got
+	return newPublisher(t, &rest.Config{Host: srv.URL}), got
 }
 
-func newPublisher(t *testing.T, url string) *publisher {
+func newPublisher(t *testing.T, access *rest.Config) *publisher {
 	t.Helper()
-	c, err := objects.NewClients(&rest.Config{Host: url})
+	c, err := objects.NewClients(access)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,43 +234,56 @@ func TestPublishResults(t *testing.T) {
 		srv := httptest.NewServer(nil)
 		url := srv.URL
 		srv.Close()
-		if out, err := newPublisher(t, url).write(t.Context(), publicationsOf(decided(t0, 600))[0]); out != unavailable ||
-			err == nil {
+		if out, err := newPublisher(t, &rest.Config{Host: url}).
+			write(t.Context(), publicationsOf(decided(t0, 600))[0]); out != unavailable || err == nil {
 			t.Errorf("%v, %v; want unavailable", out, err)
 		}
 	})
 }
 
-// TestPublisherDrainsTheQueue: every decision of a round is written once and counted.
+// answers is an API server in memory that takes 100 ms for each answer.
+type answers http.HandlerFunc
+
+// RoundTrip implements http.RoundTripper.
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	time.Sleep(100 * time.Millisecond)
+	w := httptest.NewRecorder()
+	a(w, r)
+	return w.Result(), nil
+}
+
+// TestPublisherDrainsTheQueue: every decision of a round is written once and counted, four at a time.
 func TestPublisherDrainsTheQueue(t *testing.T) {
-	p, got := apiServer(t, accept)
-	var limits []cpu.Milli
-	for i := range 40 {
-		limits = append(limits, cpu.Milli(300+10*i)) // what was published is 500m
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	r := decided(time.Now(), limits...)
-	p.queue.maxAge = time.Hour
-	p.queue.replace(publicationsOf(r), r.At)
-	go func() {
-		defer close(ended)
-		p.Run(ctx)
-	}()
-	seen := make(map[string]int)
-	for range limits {
-		head, _, _ := strings.Cut(<-got, "\n")
-		seen[head]++
-	}
-	for deadline := time.Now().Add(10 * time.Second); count(t, p.metrics.publishes[written]) < float64(len(limits)) && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond) // the last answers are in flight
-	}
-	cancel()
-	<-ended
-	if len(seen) != len(limits) || len(got) > 0 {
-		t.Errorf("%d pods written and %d writes left, want %d and none", len(seen), len(got), len(limits))
-	}
-	if n := count(t, p.metrics.publishes[written]); n != float64(len(limits)) {
-		t.Errorf("counted %v writes, want %d", n, len(limits))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var limits []cpu.Milli
+		for i := range 40 {
+			limits = append(limits, cpu.Milli(300+10*i)) // what was published is 500m
+		}
+		got := make(chan string, 100)
+		api := answers(func(w http.ResponseWriter, r *http.Request) {
+			got <- r.Method + " " + r.URL.Path
+			accept(w, r)
+		})
+		p := newPublisher(t, &rest.Config{Host: "http://memory", Transport: api})
+		r := decided(time.Now(), limits...)
+		p.queue.replace(publicationsOf(r), r.At)
+		stop := start(p.Run)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := count(t, p.metrics.publishes[written]); n != float64(len(limits)) {
+			t.Errorf("counted %v writes, want %d", n, len(limits))
+		}
+		stop()
+		close(got)
+		seen := map[string]bool{}
+		for request := range got {
+			if seen[request] {
+				t.Errorf("%s twice", request)
+			}
+			seen[request] = true
+		}
+		if len(seen) != len(limits) {
+			t.Errorf("%d pods written, want %d", len(seen), len(limits))
+		}
+	})
 }
