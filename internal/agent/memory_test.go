@@ -4,6 +4,7 @@ package agent
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -27,6 +28,7 @@ import (
 func BenchmarkMemory110Pods2Containers(b *testing.B) {
 	const pods = 110
 	w := newWorld(b)
+	b.Cleanup(w.live())
 	program := filepath.Join(b.TempDir(), "mbcas-agent")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "../../cmd/mbcas-agent")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -42,12 +44,29 @@ func BenchmarkMemory110Pods2Containers(b *testing.B) {
 			return w.metric(url, `mbcas_node_pods{part="bidding"}`) == pods &&
 				w.metric(url, `mbcas_agent_publishes_total{result="written"}`) >= pods
 		})
-		w.rounds(url, 300)
+		goal := w.completed(url) + 300
+		w.eventually("300 rounds", func() bool { return w.completed(url) >= goal })
 		for metric, field := range map[string]string{"rss-MiB": "VmRSS", "peak-MiB": "VmHWM", "anon-MiB": "RssAnon"} {
 			b.ReportMetric(mebibytes(b, pid, field), metric)
 		}
 		stop()
 	}
+}
+
+// live adds to the counters of the loads as time passes, until the returned function is called.
+func (w *world) live() (stop func()) {
+	return start(func(ctx context.Context) {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			w.advance()
+		}
+	})
 }
 
 // big is a pod of two limited containers that want more than there is, with as much else in it as
@@ -56,14 +75,14 @@ func (w *world) big(name string) {
 	w.t.Helper()
 	pod := apiserver.Pod(w.ns, name, apiserver.Container("app", "20m", "100m"), apiserver.Container("side", "10m", "100m"))
 	pod.Annotations = map[string]string{"example.com/config": strings.Repeat("as long as real ones ", 400)}
-	w.start(pod, 0.04, 0.2)
+	w.startPod(pod, 0.04, 0.2)
 }
 
 // program starts the agent as a process of its own.
 func (w *world) program(b *testing.B, path string) (pid int, url string, stop func()) {
 	b.Helper()
-	file := w.api.Kubeconfig(b, "system:serviceaccount:mbcas-system:mbcas-agent", "system:serviceaccounts")
-	cmd := exec.Command(path, "--kubeconfig", file, "--node-name", w.node.Node, "--cgroup-root", w.tree.Config().Root,
+	file := apiserver.Start(b).Kubeconfig(b, "system:serviceaccount:mbcas-system:mbcas-agent", "system:serviceaccounts")
+	cmd := exec.Command(path, "--kubeconfig", file, "--node-name", w.node, "--cgroup-root", w.tree.Config().Root,
 		"--listen", "127.0.0.1:0", "--interval", "100ms")
 	out, err := cmd.StdoutPipe()
 	if err != nil {

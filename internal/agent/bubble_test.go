@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/fakekubelet"
+	"github.com/mbcas/mbcas/internal/testing/memapi"
+)
+
+// newBubble is a node in an API server in memory, for tests in a bubble: a round takes no time, so each starts
+// on its second.
+func newBubble(t *testing.T) *world {
+	api := &locked{api: memapi.New(time.Now)}
+	c, err := client.New(memapi.Config(api, "test"), client.Options{Scheme: memapi.Scheme, Mapper: memapi.Mapper()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, client: c, access: memapi.Config(api, "agent"), ns: "shop", node: "node-1", interval: time.Second}
+	// No watch for new pods: a bubble's clock does not move while a file of the kernel is waited for.
+	w.open = kernel.Open
+	create := func(o client.Object) {
+		t.Helper()
+		if err := c.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{w.ns, kube.SystemNamespace} {
+		create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	create(fakekubelet.NodeObject(w.node, 4, time.Now()))
+	w.run = func(pod *corev1.Pod) *corev1.Pod {
+		t.Helper()
+		pod.Spec.NodeName = w.node
+		create(pod)
+		pod.Status = fakekubelet.Running(pod, metav1.Now())
+		if err := c.Status().Update(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		return pod
+	}
+	ports := ports{}
+	w.listen = ports.listen
+	w.http = &http.Client{Transport: &http.Transport{DialContext: ports.dial, DisableKeepAlives: true}}
+	w.eventually = func(what string, ok func() bool) {
+		t.Helper()
+		for range 60 {
+			if synctest.Wait(); ok() {
+				return
+			}
+			time.Sleep(w.interval)
+		}
+		t.Fatalf("after a minute it is not true that %s", what)
+	}
+	w.plant()
+	return w
+}
+
+// rounds lets n more rounds complete, with all that they cause.
+func (w *world) rounds(url string, n int) {
+	w.t.Helper()
+	synctest.Wait()
+	before := w.completed(url)
+	time.Sleep(time.Duration(n) * w.interval)
+	synctest.Wait()
+	if got := w.completed(url) - before; got != float64(n) {
+		w.t.Errorf("%v rounds, want %d", got, n)
+	}
+}
+
+// locked is an API server in memory for several goroutines.
+type locked struct {
+	mu  sync.Mutex
+	api *memapi.Server
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l *locked) RoundTrip(q *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.api.RoundTrip(q)
+}
+
+// ports are listeners in memory, by name: a bubble's clock does not move while a socket is waited for.
+type ports map[string]*port
+
+func (p ports) listen() (net.Listener, string) {
+	name := "port-" + string(rune('a'+len(p)))
+	p[name] = &port{conns: make(chan net.Conn), closed: make(chan struct{})}
+	return p[name], "http://" + name
+}
+
+func (p ports) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	name, _, _ := strings.Cut(address, ":")
+	client, server := net.Pipe()
+	select {
+	case p[name].conns <- server:
+		return client, nil
+	case <-p[name].closed:
+		return nil, errors.New("connection refused")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// port is a listener in memory.
+type port struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *port) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *port) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (*port) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }
+
+// requests records what an agent sends, and breaks its connection where asked.
+type requests struct {
+	next http.RoundTripper
+
+	mu   sync.Mutex
+	seen []string
+	lose func(*http.Request) bool // the answer does not arrive
+}
+
+func (d *requests) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := d.next.RoundTrip(r)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.seen = append(d.seen, r.Method+" "+r.URL.RequestURI())
+	if err == nil && d.lose != nil && d.lose(r) {
+		resp.Body.Close()
+		return nil, errors.New("the connection broke")
+	}
+	return resp, err
+}
+
+// count is how many requests have that method and each of the parts.
+func (d *requests) count(method string, parts ...string) (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.seen {
+		found := strings.HasPrefix(r, method+" ")
+		for _, p := range parts {
+			found = found && strings.Contains(r, p)
+		}
+		if found {
+			n++
+		}
+	}
+	return n
+}
+
+// recorded is access whose requests are recorded.
+func (w *world) recorded() (*rest.Config, *requests) {
+	d, access := &requests{}, rest.CopyConfig(w.access)
+	access.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		d.next = next
+		return d
+	})
+	return access, d
+}

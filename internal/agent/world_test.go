@@ -1,0 +1,349 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/cgroups"
+)
+
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
+
+// world is a node with an agent. Its cgroups are files; its API objects are in the real API server, or in
+// memory: see newWorld and newBubble.
+type world struct {
+	t      testing.TB
+	client client.Client
+	access *rest.Config // of the agent
+	node   string
+	ns     string
+	tree   *cgroups.Tree
+	http   *http.Client
+	// debug is the URL of what names pods, of the agent that runs.
+	debug string
+
+	// interval is that of the rounds.
+	interval time.Duration
+	// run creates a pod on the node, and returns it when it runs.
+	run func(*corev1.Pod) *corev1.Pod
+	// listen opens a port of the agent, and returns its URL.
+	listen func() (net.Listener, string)
+	// open finds the counters; nil: as the agent does.
+	open func(kernel.Config) (*kernel.Host, error)
+	// eventually waits until ok, and fails the test after a minute.
+	eventually func(what string, ok func() bool)
+
+	stalls  bool    // the agent reads memory and IO pressure
+	stalled float64 // share of time in which every load waits for memory
+
+	mu    sync.Mutex // guards tree and what follows
+	at    time.Time  // the loads have used CPU until then
+	loads []load
+}
+
+// load is a container that uses cores and is throttled in a share of its periods.
+type load struct {
+	uid, id  string
+	cores    float64
+	throttle float64
+}
+
+// newWorld is a node in the real API server, with real time.
+func newWorld(t testing.TB) *world {
+	api := apiserver.Start(t)
+	w := &world{t: t, client: api.Client, ns: api.Namespace(t), http: http.DefaultClient}
+	w.interval = 100 * time.Millisecond
+	w.node = "node-" + w.ns
+	kubelet := api.Kubelet(t, w.node)
+	w.run = func(pod *corev1.Pod) *corev1.Pod { return kubelet.Run(t, pod) }
+	w.listen = func() (net.Listener, string) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l, "http://" + l.Addr().String()
+	}
+	w.eventually = func(what string, ok func() bool) {
+		t.Helper()
+		apiserver.Eventually(t, what, func() (bool, any) { return ok(), nil })
+	}
+	for _, file := range []string{"base/namespace", "rbac/agent_role", "rbac/bindings"} {
+		apply(t, api.Client, "../../config/"+file+".yaml")
+	}
+	// The rights of the agent's pod: the role of its service account, and a token that names its node.
+	w.access = rest.CopyConfig(api.Config)
+	w.access.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:mbcas-system:mbcas-agent",
+		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
+		Extra:    map[string][]string{"authentication.kubernetes.io/node-name": {w.node}},
+	}
+	w.plant()
+	return w
+}
+
+// plant makes the cgroups of the node.
+func (w *world) plant() {
+	var err error
+	if w.tree, err = cgroups.New(w.t.TempDir(), cgroups.Shape{Version: kernel.V2}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.at = time.Now()
+}
+
+// apply creates the objects of a manifest that are not there yet.
+func apply(t testing.TB, c client.Client, file string) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for d := yaml.NewYAMLOrJSONDecoder(f, 4096); ; {
+		var o unstructured.Unstructured
+		err := d.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err == nil && len(o.Object) > 0 {
+			if err = c.Create(t.Context(), &o); apierrors.IsAlreadyExists(err) {
+				err = nil
+			}
+		}
+		if err != nil {
+			t.Fatalf("%s: %s %s: %v", file, o.GetKind(), o.GetName(), err)
+		}
+	}
+}
+
+// advance adds to the counters what the loads have used until now.
+func (w *world) advance() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	elapsed := now.Sub(w.at)
+	w.at = now
+	var all time.Duration
+	for _, l := range w.loads {
+		used := time.Duration(l.cores * float64(elapsed))
+		all += used
+		err := w.tree.Update(l.uid, l.id, func(g *kernel.Group) {
+			g.Stat.Usage += used
+			g.Stat.Periods += 1000
+			g.Stat.Throttled += uint64(1000 * l.throttle)
+			g.Stalls.Memory.Full += time.Duration(w.stalled * float64(elapsed))
+		})
+		if err != nil {
+			w.t.Error(err)
+		}
+	}
+	err := w.tree.UpdateNode(func(n *kernel.NodeSample) {
+		n.Usage = kernel.KnownTotal(n.Usage.Time + all)
+		n.Kubepods = kernel.KnownTotal(n.Kubepods.Time + all)
+	})
+	if err != nil {
+		w.t.Error(err)
+	}
+}
+
+// now is the time of the counters. With it as the clock of the samples, rates are exact however late a
+// sample is.
+func (w *world) now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.at
+}
+
+// loaded is a host whose loads use CPU up to each sample.
+type loaded struct {
+	Sampler
+	world *world
+}
+
+func (l loaded) Read(targets []kernel.Target) kernel.Sample {
+	l.world.advance()
+	return l.Sampler.Read(targets)
+}
+
+func (l loaded) Look(targets []kernel.Target) kernel.Sample {
+	l.world.advance()
+	return l.Sampler.Look(targets)
+}
+
+func (l loaded) Find(targets []kernel.Target) kernel.Sample {
+	l.world.advance()
+	return l.Sampler.Find(targets)
+}
+
+// start runs a pod of one container that uses cores; with a limit it gets a PodAllocation with its declared
+// limits.
+func (w *world) start(name, request, limit string, cores, throttle float64) (*corev1.Pod, *v1alpha1.PodAllocation) {
+	w.t.Helper()
+	return w.startPod(apiserver.Pod(w.ns, name, apiserver.Container("app", request, limit)), cores, throttle)
+}
+
+// startPod is the same for any pod, of which each container uses cores.
+func (w *world) startPod(pod *corev1.Pod, cores, throttle float64) (*corev1.Pod, *v1alpha1.PodAllocation) {
+	w.t.Helper()
+	pod = w.run(pod)
+	limited := len(pod.Spec.Containers[0].Resources.Limits) > 0
+	w.advance()
+	w.mu.Lock()
+	err := w.tree.AddPod(cgroups.Burstable, string(pod.UID))
+	for _, s := range pod.Status.ContainerStatuses {
+		_, id, _ := strings.Cut(s.ContainerID, "://")
+		err = errors.Join(err, w.tree.AddPod(cgroups.Burstable, string(pod.UID), id))
+		if limited {
+			err = errors.Join(err, w.tree.Update(string(pod.UID), id, enforced))
+		}
+		w.loads = append(w.loads, load{string(pod.UID), id, cores, throttle})
+	}
+	w.mu.Unlock()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if !limited {
+		return pod, nil
+	}
+	pa := allocation.New(pod)
+	if err := w.client.Create(w.t.Context(), pa); err != nil {
+		w.t.Fatal(err)
+	}
+	w.tell(pa, kube.Limits(pod), nil)
+	return pod, pa
+}
+
+// tell puts a pod into the NodeAllocation, as the controller does.
+func (w *world) tell(pa *v1alpha1.PodAllocation, declared []v1alpha1.ContainerLimit, c *v1alpha1.Constraints) {
+	w.t.Helper()
+	n := allocation.NewNode(w.node, "node")
+	err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(n), n)
+	if apierrors.IsNotFound(err) {
+		err = w.client.Create(w.t.Context(), n)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	told := v1alpha1.NodePod{UID: pa.Spec.PodRef.UID, AllocationUID: pa.UID, DeclaredLimits: declared, Constraints: c}
+	n.Spec.Pods = slices.DeleteFunc(n.Spec.Pods, func(p v1alpha1.NodePod) bool { return p.UID == told.UID })
+	n.Spec.Pods = append(n.Spec.Pods, told)
+	if err := w.client.Update(w.t.Context(), n); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// enforced gives a cgroup a quota, as the kubelet does for a limit.
+func enforced(g *kernel.Group) {
+	g.Quota = kernel.Quota{Limit: 50 * time.Millisecond, Period: 100 * time.Millisecond}
+}
+
+// agent starts an agent and returns its URL and a function that stops it.
+func (w *world) agent(access *rest.Config) (url string, stop func()) {
+	w.t.Helper()
+	cfg := DefaultConfig()
+	cfg.Node, cfg.Holder, cfg.Interval, cfg.Kernel = w.node, "agent-pod", w.interval, w.tree.Config()
+	cfg.Kernel.MemoryIOPressure, cfg.Kernel.Now = w.stalls, w.now
+	a, err := New(cfg, access, slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	open := a.Open
+	if w.open != nil {
+		open = func(context.Context) (Sampler, error) { return w.open(cfg.Kernel) }
+	}
+	a.Open = func(ctx context.Context) (Sampler, error) {
+		host, err := open(ctx)
+		return loaded{host, w}, err
+	}
+	var l Listeners
+	l.Cluster, url = w.listen()
+	l.Debug, w.debug = w.listen()
+	stop = start(func(ctx context.Context) {
+		if err := a.Run(ctx, l); err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.t.Cleanup(stop)
+	return url, stop
+}
+
+func (w *world) get(url string) (int, string) {
+	w.t.Helper()
+	resp, err := w.http.Get(url)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// metric is the value of a line of /metrics; 0 where there is none.
+func (w *world) metric(url, line string) float64 {
+	w.t.Helper()
+	_, text := w.get(url + "/metrics")
+	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(line) + ` (.*)$`).FindStringSubmatch(text)
+	if found == nil {
+		return 0
+	}
+	v, err := strconv.ParseFloat(found[1], 64)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v
+}
+
+// completed is how many rounds the agent has completed.
+func (w *world) completed(url string) float64 {
+	w.t.Helper()
+	return w.metric(url, `mbcas_agent_rounds_total{result="completed"}`)
+}
+
+// allocation is the PodAllocation as it is in the API server.
+func (w *world) allocation(pa *v1alpha1.PodAllocation) *v1alpha1.PodAllocation {
+	w.t.Helper()
+	var got v1alpha1.PodAllocation
+	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(pa), &got); err != nil {
+		w.t.Fatal(err)
+	}
+	return &got
+}
+
+// decided waits for the first decision about each of these.
+func (w *world) decided(pas ...*v1alpha1.PodAllocation) {
+	w.t.Helper()
+	w.eventually("each pod has a decision", func() bool {
+		for _, pa := range pas {
+			if w.allocation(pa).Spec.Decision == nil {
+				return false
+			}
+		}
+		return true
+	})
+}
