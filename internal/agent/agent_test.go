@@ -19,8 +19,8 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// TestRealAPIServer: under the agent's own role its decisions and its Lease are accepted, and its watches
-// show it what it is told and what it is not told any more.
+// TestRealAPIServer: under the agent's own role its decisions and its Lease are accepted, and its
+// watches show it what it is told and what it is not told any more.
 func TestRealAPIServer(t *testing.T) {
 	w := newWorld(t)
 	pod, pa := w.start("throttled", "500m", "1", 1, 0.9)
@@ -61,8 +61,8 @@ func (w *world) lease() *coordinationv1.Lease {
 	return &l
 }
 
-// TestAgent: a throttled pod on a node with idle CPU gets the node's size as its limit; probes, metrics and
-// /debug/round agree; and nothing names a pod to the cluster.
+// TestAgent: a throttled pod on a node with idle CPU gets the node's size as its limit; probes,
+// metrics and /debug/round agree; and nothing names a pod to the cluster.
 func TestAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newBubble(t)

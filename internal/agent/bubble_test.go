@@ -22,10 +22,10 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/memapi"
 )
 
-// newBubble is a node in an API server in memory, for tests in a bubble: a round takes no time, so each starts
-// on its second.
+// newBubble is a node in an API server in memory, for tests in a bubble: a round takes no time, so
+// each starts on its second.
 func newBubble(t *testing.T) *world {
-	api := &locked{api: memapi.New(time.Now)}
+	api := memapi.New(time.Now).Shared()
 	c, err := client.New(memapi.Config(api, "test"), client.Options{Scheme: memapi.Scheme, Mapper: memapi.Mapper()})
 	if err != nil {
 		t.Fatal(err)
@@ -82,20 +82,8 @@ func (w *world) rounds(url string, n int) {
 	}
 }
 
-// locked is an API server in memory for several goroutines.
-type locked struct {
-	mu  sync.Mutex
-	api *memapi.Server
-}
-
-// RoundTrip implements http.RoundTripper.
-func (l *locked) RoundTrip(q *http.Request) (*http.Response, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.api.RoundTrip(q)
-}
-
-// ports are listeners in memory, by name: a bubble's clock does not move while a socket is waited for.
+// ports are listeners in memory, by name: a bubble's clock does not move while a socket is waited
+// for.
 type ports map[string]*port
 
 func (p ports) listen() (net.Listener, string) {

@@ -252,7 +252,8 @@ func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// TestPublisherDrainsTheQueue: every decision of a round is written once and counted, four at a time.
+// TestPublisherDrainsTheQueue: every decision of a round is written once and counted, four at a
+// time.
 func TestPublisherDrainsTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var limits []cpu.Milli

@@ -33,8 +33,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
 
-// world is a node with an agent. Its cgroups are files; its API objects are in the real API server, or in
-// memory: see newWorld and newBubble.
+// world is a node with an agent. Its cgroups are files; its API objects are in the real API server,
+// or in memory: see newWorld and newBubble.
 type world struct {
 	t      testing.TB
 	client client.Client
@@ -169,8 +169,8 @@ func (w *world) advance() {
 	}
 }
 
-// now is the time of the counters. With it as the clock of the samples, rates are exact however late a
-// sample is.
+// now is the time of the counters. With it as the clock of the samples, rates are exact however
+// late a sample is.
 func (w *world) now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,8 +198,8 @@ func (l loaded) Find(targets []kernel.Target) kernel.Sample {
 	return l.Sampler.Find(targets)
 }
 
-// start runs a pod of one container that uses cores; with a limit it gets a PodAllocation with its declared
-// limits.
+// start runs a pod of one container that uses cores; with a limit it gets a PodAllocation with its
+// declared limits.
 func (w *world) start(name, request, limit string, cores, throttle float64) (*corev1.Pod, *v1alpha1.PodAllocation) {
 	w.t.Helper()
 	return w.startPod(apiserver.Pod(w.ns, name, apiserver.Container("app", request, limit)), cores, throttle)

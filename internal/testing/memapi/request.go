@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +20,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+// Shared is the server for several goroutines: one request at a time.
+func (s *Server) Shared() http.RoundTripper { return &shared{server: s} }
+
+type shared struct {
+	mu     sync.Mutex
+	server *Server
+}
+
+func (s *shared) RoundTrip(q *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.server.RoundTrip(q)
+}
 
 // RoundTrip answers a request.
 func (s *Server) RoundTrip(q *http.Request) (*http.Response, error) {
@@ -33,12 +49,12 @@ func (s *Server) RoundTrip(q *http.Request) (*http.Response, error) {
 	if err := q.Context().Err(); err != nil {
 		return nil, err
 	}
+	if r, ok := s.discovery(q); ok {
+		return r, nil
+	}
 	w, ok := parse(q)
-	if ok && w.name.Name == "" && w.verb == "get" {
-		if q.URL.Query().Get("watch") != "" {
-			return s.watch(w.kind, q)
-		}
-		return s.list(w.kind, q)
+	if ok && w.name.Name == "" && w.verb != "create" {
+		return s.set(w, q)
 	}
 	if !ok {
 		return answer(q, http.StatusNotImplemented, []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":501}`)), nil
@@ -52,13 +68,48 @@ func (s *Server) RoundTrip(q *http.Request) (*http.Response, error) {
 		code = http.StatusCreated
 	}
 	if o == nil {
-		return answer(q, code, []byte(`{"kind":"Status","apiVersion":"v1","status":"Success"}`)), nil
+		return answer(q, code, success), nil
 	}
 	raw, err := encode(w.kind, o)
 	if err != nil {
 		return nil, err
 	}
 	return answer(q, code, raw), nil
+}
+
+// success is the answer where there is no object to answer with.
+var success = []byte(`{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+
+// set answers a request about a set of objects.
+func (s *Server) set(w write, q *http.Request) (*http.Response, error) {
+	query := q.URL.Query()
+	l, err := selectorOf(w, query)
+	if err != nil {
+		return answer(q, http.StatusBadRequest, encodeStatus(apierrors.NewBadRequest(err.Error()))), nil
+	}
+	switch {
+	case w.verb == "get" && query.Get("watch") != "":
+		return s.watch(l, q)
+	case w.verb == "get":
+		return s.list(l, q)
+	}
+	for _, o := range s.selected(l) {
+		one := w
+		one.name = client.ObjectKeyFromObject(o)
+		s.delete(one, o)
+	}
+	return answer(q, http.StatusOK, success), nil
+}
+
+// delete deletes an object, or marks it where a finalizer holds it; then it is the answer.
+func (s *Server) delete(w write, current client.Object) client.Object {
+	if len(current.GetFinalizers()) == 0 {
+		s.remove(w, current)
+		return nil
+	}
+	next, now := current.DeepCopyObject().(client.Object), metav1.NewTime(s.Now().Truncate(time.Second))
+	next.SetDeletionTimestamp(&now)
+	return s.store(w, current, next)
 }
 
 func encodeStatus(e *apierrors.StatusError) []byte {
@@ -108,7 +159,7 @@ func parse(q *http.Request) (w write, ok bool) {
 	w.verb = map[string]string{
 		http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 	}[q.Method]
-	return w, ok && w.verb != "" && (w.name.Name != "" || w.verb == "create" || w.verb == "get")
+	return w, ok && w.verb != "" && (w.name.Name != "" || w.verb == "create" || w.verb == "get" || w.verb == "delete")
 }
 
 func (s *Server) serve(w write, q *http.Request, body []byte) (client.Object, *apierrors.StatusError) {
@@ -143,8 +194,7 @@ func (s *Server) serve(w write, q *http.Request, body []byte) (client.Object, *a
 			return nil, apierrors.NewConflict(w.kind.resource(), w.name.Name, fmt.Errorf( //nolint:staticcheck // as the API server words it
 				"Precondition failed: UID in precondition: %s, UID in object meta: %s", *p.UID, current.GetUID()))
 		}
-		s.remove(w, current)
-		return nil, nil
+		return s.delete(w, current), nil
 	case "update":
 		next, err := decode(w.kind, q, body)
 		if err != nil {
@@ -249,6 +299,10 @@ func (s *Server) update(w write, current, next client.Object) (client.Object, *a
 		return s.resize(w, current, next)
 	default:
 		return nil, apierrors.NewNotFound(w.kind.resource(), w.name.Name)
+	}
+	if next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 {
+		s.remove(w, current)
+		return next, nil
 	}
 	return s.store(w, current, next), nil
 }

@@ -1,7 +1,10 @@
-// Package memapi is an API server in memory, for tests that run thousands of histories. It answers
-// the requests that MBCAS makes as the real one does (TestAnswersAsTheRealOne holds it to that):
-// resourceVersions, UIDs, generations, subresources, managedFields of resizes, ResourceQuotas, and
-// the texts of refusals. What it does not know it answers with 501. It is one goroutine's at a time.
+// Package memapi is an API server in memory, for tests in a bubble of testing/synctest and for
+// those that run thousands of histories. It answers the requests that MBCAS makes as the real one
+// does: resourceVersions, UIDs, generations, subresources, managedFields of resizes,
+// ResourceQuotas, the texts of refusals (TestAnswersAsTheRealOne), sets of objects and what is
+// served (TestListsAndDiscoversAsTheRealOne). It has no admission but that of quotas, and every
+// user may do everything. What it does not know it answers with 501. It is one goroutine's at a
+// time; Shared is for several.
 package memapi
 
 import (
@@ -16,6 +19,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -50,12 +54,14 @@ var kinds = []Kind{
 	kind(&corev1.Node{}, corev1.SchemeGroupVersion, "nodes", false),
 	kind(&corev1.Namespace{}, corev1.SchemeGroupVersion, "namespaces", false),
 	kind(&corev1.ConfigMap{}, corev1.SchemeGroupVersion, "configmaps", true),
+	kind(&corev1.Event{}, corev1.SchemeGroupVersion, "events", true),
 	kind(&corev1.LimitRange{}, corev1.SchemeGroupVersion, "limitranges", true),
 	kind(&corev1.ResourceQuota{}, corev1.SchemeGroupVersion, "resourcequotas", true),
 	kind(&coordinationv1.Lease{}, coordinationv1.SchemeGroupVersion, "leases", true),
 	kind(&policyv1.PodDisruptionBudget{}, policyv1.SchemeGroupVersion, "poddisruptionbudgets", true),
 	kind(&autoscalingv2.HorizontalPodAutoscaler{}, autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", true),
 	kind(&appsv1.ReplicaSet{}, appsv1.SchemeGroupVersion, "replicasets", true),
+	kind(&appsv1.ControllerRevision{}, appsv1.SchemeGroupVersion, "controllerrevisions", true),
 	kind(&v1alpha1.PodAllocation{}, v1alpha1.GroupVersion, "podallocations", true),
 	kind(&v1alpha1.NodeAllocation{}, v1alpha1.GroupVersion, "nodeallocations", false),
 	kind(&v1alpha1.DemandSignal{}, v1alpha1.GroupVersion, "demandsignals", true),
@@ -97,6 +103,7 @@ func newScheme() *runtime.Scheme {
 // Mapper maps the kinds to their resources.
 func Mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
+	m.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
 	for _, k := range kinds {
 		scope := meta.RESTScopeRoot
 		if k.Namespaced {
@@ -254,6 +261,10 @@ func (s *Server) next() string {
 }
 
 func (s *Server) create(w write, o client.Object) (client.Object, *apierrors.StatusError) {
+	if o.GetName() == "" && o.GetGenerateName() != "" {
+		s.uids++
+		o.SetName(fmt.Sprintf("%s%05d", o.GetGenerateName(), s.uids))
+	}
 	w.name = client.ObjectKeyFromObject(o)
 	if _, ok := s.objects[w.key()]; ok {
 		return nil, apierrors.NewAlreadyExists(w.kind.resource(), w.name.Name)
@@ -273,6 +284,9 @@ func (s *Server) create(w write, o client.Object) (client.Object, *apierrors.Sta
 	if pod, ok := o.(*corev1.Pod); ok {
 		s.writers[pod.UID] = map[string]writer{}
 		s.setManagers(pod, nil)
+		if pod.Status.Phase == "" {
+			pod.Status.Phase = corev1.PodPending
+		}
 	}
 	if w.dry {
 		return o, nil

@@ -15,22 +15,30 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// selector is what a list or a watch asks for: objects with that field, or all where it is "".
+// selector is what a list or a watch asks for: objects of a namespace, with labels and with a
+// field, or all of them where these are empty.
 type selector struct {
 	kind         Kind
+	namespace    string
+	labels       labels.Selector
 	field, value string
 }
 
-func selectorOf(k Kind, query url.Values) selector {
-	s := selector{kind: k}
+func selectorOf(w write, query url.Values) (s selector, err error) {
+	s = selector{kind: w.kind, namespace: w.name.Namespace}
 	s.field, s.value, _ = strings.Cut(query.Get("fieldSelector"), "=")
-	return s
+	s.labels, err = labels.Parse(query.Get("labelSelector"))
+	return s, err
 }
 
 func (l selector) selects(o client.Object) bool {
+	if l.namespace != "" && o.GetNamespace() != l.namespace || !l.labels.Matches(labels.Set(o.GetLabels())) {
+		return false
+	}
 	switch l.field {
 	case "":
 		return true
@@ -54,9 +62,9 @@ func (s *Server) selected(l selector) (list []client.Object) {
 }
 
 // list answers with all objects of a kind that a request selects.
-func (s *Server) list(k Kind, q *http.Request) (*http.Response, error) {
-	items := []json.RawMessage{}
-	for _, o := range s.selected(selectorOf(k, q.URL.Query())) {
+func (s *Server) list(l selector, q *http.Request) (*http.Response, error) {
+	k, items := l.kind, []json.RawMessage{}
+	for _, o := range s.selected(l) {
 		raw, err := encode(k, o)
 		if err != nil {
 			return nil, err
@@ -73,23 +81,28 @@ func (s *Server) list(k Kind, q *http.Request) (*http.Response, error) {
 	return answer(q, http.StatusOK, raw), nil
 }
 
-// watch answers with a stream of changes: those after the version that the request names, or, where it
-// wants the present objects first, these, a bookmark, and what comes.
-func (s *Server) watch(k Kind, q *http.Request) (*http.Response, error) {
-	query := q.URL.Query()
-	w := &watcher{server: s, selector: selectorOf(k, query), ctx: q.Context(), wake: make(chan struct{}, 1), closed: make(chan struct{})}
-	if query.Get("sendInitialEvents") == "true" {
+// watch answers with a stream of changes: those after the version that the request names, or, where
+// it wants the present objects first, these, a bookmark, and what comes. One that names no version
+// has the present objects first, too, without a bookmark.
+func (s *Server) watch(l selector, q *http.Request) (*http.Response, error) {
+	k, query := l.kind, q.URL.Query()
+	w := &watcher{server: s, selector: l, ctx: q.Context(), wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	version, initial := query.Get("resourceVersion"), query.Get("sendInitialEvents") == "true"
+	switch {
+	case initial || version == "":
 		for _, o := range s.selected(w.selector) {
 			w.send("ADDED", o)
 		}
-		end := k.new()
-		end.SetResourceVersion(strconv.FormatInt(s.version, 10))
-		end.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
-		w.send("BOOKMARK", end)
-	} else {
-		from, err := strconv.ParseInt(query.Get("resourceVersion"), 10, 64)
+		if initial {
+			end := k.new()
+			end.SetResourceVersion(strconv.FormatInt(s.version, 10))
+			end.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+			w.send("BOOKMARK", end)
+		}
+	default:
+		from, err := strconv.ParseInt(version, 10, 64)
 		if err != nil || from < s.compacted {
-			gone := apierrors.NewResourceExpired("too old resource version: " + query.Get("resourceVersion"))
+			gone := apierrors.NewResourceExpired("too old resource version: " + version)
 			return answer(q, http.StatusGone, encodeStatus(gone)), nil
 		}
 		i, _ := slices.BinarySearchFunc(s.log, from+1, func(e Event, v int64) int { return int(e.Revision - v) })
@@ -176,7 +189,8 @@ func (w *watcher) Read(p []byte) (int, error) {
 		case <-w.closed:
 			return 0, io.EOF
 		case <-w.ctx.Done():
-			return 0, w.ctx.Err()
+			// Not its error: a client passes an error on to a reader that may have ended, and waits for it.
+			return 0, io.EOF
 		}
 	}
 }
