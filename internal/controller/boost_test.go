@@ -46,32 +46,33 @@ func (r *rig) starts(pod *corev1.Pod) {
 func TestStartupBoost(t *testing.T) {
 	for name, hold := range map[string]string{"its kubelet has not seen it": apiserver.Unseen, "its containers are created": "true"} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.config.BoostGrace = time.Minute
-			l := r.live()
-			pod := r.held("web", map[string]string{kube.StartupBoostKey: "3", apiserver.HoldKey: hold})
-			r.declaredIs(l.settles(pod, v1alpha1.PhaseApplied, reasons.StartupBoost), app(500))
-			r.limitIs(pod, 1500, "before its containers start")
-			cm := &corev1.ConfigMap{}
-			r.must(r.Client.Get(t.Context(), client.ObjectKey{Namespace: r.config.Namespace, Name: restore.LedgerName(r.kubelet.Node)}, cm))
-			if e, _ := restore.ReadEntry(cm, pod.UID); !kube.SameLimits(e.Limits, []v1alpha1.ContainerLimit{app(500)}) {
-				t.Errorf("the ledger has %+v", e)
-			}
-			if audit := r.audit.String(); !strings.Contains(audit, `"purpose":"startup"`) || !strings.Contains(audit, `"reason":"StartupBoost"`) {
-				t.Errorf("audit: %s", audit)
-			}
-			r.starts(pod)
-			r.decide(pod, capped(v1alpha1.BoundByPrice), app(300))
-			for range 3 {
-				if pa := l.look(pod); pa.Status.Reason != string(reasons.StartupBoost) {
-					t.Errorf("status %+v", pa.Status)
+			inMemory(t, func(t *testing.T, r *rig) {
+				r.config.BoostGrace = time.Minute
+				l := r.live()
+				pod := r.held("web", map[string]string{kube.StartupBoostKey: "3", apiserver.HoldKey: hold})
+				r.declaredIs(l.settles(pod, v1alpha1.PhaseApplied, reasons.StartupBoost), app(500))
+				r.limitIs(pod, 1500, "before its containers start")
+				cm := &corev1.ConfigMap{}
+				r.must(r.Client.Get(t.Context(), client.ObjectKey{Namespace: r.config.Namespace, Name: restore.LedgerName(r.kubelet.Node)}, cm))
+				if e, _ := restore.ReadEntry(cm, pod.UID); !kube.SameLimits(e.Limits, []v1alpha1.ContainerLimit{app(500)}) {
+					t.Errorf("the ledger has %+v", e)
 				}
-			}
-			r.limitIs(pod, 1500, "while it starts")
-			l.pass(r.config.BoostGrace + time.Second)
-			l.becomes(pod, "lowered", func(*v1alpha1.PodAllocation) bool { return r.limit(pod) < 1500 })
-			r.mode(r.namespace, kube.ModeRestore)
-			l.gets(pod, 500)
+				if audit := r.audit.String(); !strings.Contains(audit, `"purpose":"startup"`) || !strings.Contains(audit, `"reason":"StartupBoost"`) {
+					t.Errorf("audit: %s", audit)
+				}
+				r.starts(pod)
+				r.decide(pod, capped(v1alpha1.BoundByPrice), app(300))
+				for range 3 {
+					if pa := l.look(pod); pa.Status.Reason != string(reasons.StartupBoost) {
+						t.Errorf("status %+v", pa.Status)
+					}
+				}
+				r.limitIs(pod, 1500, "while it starts")
+				l.pass(r.config.BoostGrace + time.Second)
+				l.becomes(pod, "lowered", func(*v1alpha1.PodAllocation) bool { return r.limit(pod) < 1500 })
+				r.mode(r.namespace, kube.ModeRestore)
+				l.gets(pod, 500)
+			})
 		})
 	}
 }
@@ -79,73 +80,77 @@ func TestStartupBoost(t *testing.T) {
 // TestStartupBoostOfANamespace: the label of a namespace boosts its pods, with the caches of a whole controller, and
 // the annotation of a pod comes first.
 func TestStartupBoostOfANamespace(t *testing.T) {
-	r := newRig(t)
-	ns := &corev1.Namespace{}
-	r.must(r.Client.Get(t.Context(), client.ObjectKey{Name: r.namespace}, ns))
-	r.merge(ns, `{"metadata":{"labels":{"`+kube.StartupBoostKey+`":"2"}}}`)
-	r.start()
-	boosted := r.held("boosted", map[string]string{apiserver.HoldKey: apiserver.Unseen})
-	off := r.held("off", map[string]string{kube.StartupBoostKey: "off"})
-	own := r.held("own", map[string]string{kube.StartupBoostKey: "4"})
-	r.reaches(boosted, 1000)
-	r.reaches(own, 2000)
-	r.allocation(off, "recorded", recorded)
-	r.limitIs(off, 500, "without a boost")
+	inMemory(t, func(t *testing.T, r *rig) {
+		ns := &corev1.Namespace{}
+		r.must(r.Client.Get(t.Context(), client.ObjectKey{Name: r.namespace}, ns))
+		r.merge(ns, `{"metadata":{"labels":{"`+kube.StartupBoostKey+`":"2"}}}`)
+		r.start()
+		boosted := r.held("boosted", map[string]string{apiserver.HoldKey: apiserver.Unseen})
+		off := r.held("off", map[string]string{kube.StartupBoostKey: "off"})
+		own := r.held("own", map[string]string{kube.StartupBoostKey: "4"})
+		r.reaches(boosted, 1000)
+		r.reaches(own, 2000)
+		r.allocation(off, "recorded", recorded)
+		r.limitIs(off, 500, "without a boost")
+	})
 }
 
 // TestInvalidStartupBoost: a value that cannot be read boosts nothing, is told of in one event and, as long as it stays,
 // in a condition, and does not keep the pod from the market.
 func TestInvalidStartupBoost(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := r.held("web", map[string]string{kube.StartupBoostKey: "fast"})
-	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
-	l.look(pod)
-	if n := l.told(reasons.InvalidStartupBoost); n != 1 {
-		t.Errorf("told of %d times, want once", n)
-	}
-	r.limitIs(pod, 500, "without a valid boost")
-	r.starts(pod)
-	l.settlesAt(pod, 2000)
-	r.annotate(pod, kube.StartupBoostKey, "11")
-	fault := meta.FindStatusCondition(l.look(pod).Status.Conditions, v1alpha1.ConditionStartupBoostValid)
-	if fault == nil || fault.Status != metav1.ConditionFalse || fault.Reason != string(reasons.InvalidStartupBoost) ||
-		!strings.Contains(fault.Message, `"11"`) {
-		t.Errorf("once the pod is raised, the condition is %+v", fault)
-	}
-	writes := len(l.writes())
-	if l.look(pod); len(l.writes()) != writes {
-		t.Errorf("writes without a change: %q", l.writes()[writes:])
-	}
-	r.annotate(pod, kube.StartupBoostKey, "off")
-	fault = meta.FindStatusCondition(l.look(pod).Status.Conditions, v1alpha1.ConditionStartupBoostValid)
-	if fault != nil {
-		t.Errorf("it is mended, and the condition stays: %+v", fault)
-	}
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := r.held("web", map[string]string{kube.StartupBoostKey: "fast"})
+		l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
+		l.look(pod)
+		if n := l.told(reasons.InvalidStartupBoost); n != 1 {
+			t.Errorf("told of %d times, want once", n)
+		}
+		r.limitIs(pod, 500, "without a valid boost")
+		r.starts(pod)
+		l.settlesAt(pod, 2000)
+		r.annotate(pod, kube.StartupBoostKey, "11")
+		fault := meta.FindStatusCondition(l.look(pod).Status.Conditions, v1alpha1.ConditionStartupBoostValid)
+		if fault == nil || fault.Status != metav1.ConditionFalse || fault.Reason != string(reasons.InvalidStartupBoost) ||
+			!strings.Contains(fault.Message, `"11"`) {
+			t.Errorf("once the pod is raised, the condition is %+v", fault)
+		}
+		writes := len(l.writes())
+		if l.look(pod); len(l.writes()) != writes {
+			t.Errorf("writes without a change: %q", l.writes()[writes:])
+		}
+		r.annotate(pod, kube.StartupBoostKey, "off")
+		fault = meta.FindStatusCondition(l.look(pod).Status.Conditions, v1alpha1.ConditionStartupBoostValid)
+		if fault != nil {
+			t.Errorf("it is mended, and the condition stays: %+v", fault)
+		}
+	})
 }
 
 // TestNoBoostWithoutAnAgent: on a node without an agent no pod would come back from its boost into the market, so none is
 // boosted, and its status says why. One whose agent stops returns to its declared limit.
 func TestNoBoostWithoutAnAgent(t *testing.T) {
 	t.Run("it never ran", func(t *testing.T) {
-		r := newRig(t)
-		r.must(r.Client.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.config.Namespace, Name: kube.AgentLease(r.kubelet.Node),
-		}}))
-		l := r.live()
-		pod := r.held("web", map[string]string{kube.StartupBoostKey: "3"})
-		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.AgentUnresponsive)
-		r.limitIs(pod, 500, "on a node without an agent")
+		inMemory(t, func(t *testing.T, r *rig) {
+			r.must(r.Client.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+				Namespace: r.config.Namespace, Name: kube.AgentLease(r.kubelet.Node),
+			}}))
+			l := r.live()
+			pod := r.held("web", map[string]string{kube.StartupBoostKey: "3"})
+			l.settles(pod, v1alpha1.PhaseNotApplied, reasons.AgentUnresponsive)
+			r.limitIs(pod, 500, "on a node without an agent")
+		})
 	})
 	t.Run("it stops", func(t *testing.T) {
-		r := newRig(t)
-		r.config.BoostMax = time.Hour
-		l := r.live()
-		pod := r.held("web", map[string]string{kube.StartupBoostKey: "3"})
-		l.settles(pod, v1alpha1.PhaseApplied, reasons.StartupBoost)
-		r.starts(pod)
-		l.ahead = r.config.RestoreAfter + 2*time.Minute
-		l.gets(pod, 500)
+		inMemory(t, func(t *testing.T, r *rig) {
+			r.config.BoostMax = time.Hour
+			l := r.live()
+			pod := r.held("web", map[string]string{kube.StartupBoostKey: "3"})
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.StartupBoost)
+			r.starts(pod)
+			l.ahead = r.config.RestoreAfter + 2*time.Minute
+			l.gets(pod, 500)
+		})
 	})
 }
 
@@ -154,46 +159,49 @@ func TestNoBoostWithoutAnAgent(t *testing.T) {
 func TestInitContainerLoopsWriteOnce(t *testing.T) {
 	for name, boost := range map[string]string{"with a boost": "3", "without": "off"} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			l := r.live()
-			pod := apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"))
-			pod.Spec.InitContainers = []corev1.Container{apiserver.Container("migrate", "100m", "100m")}
-			pod.Spec.NodeName = r.kubelet.Node
-			pod.Annotations = map[string]string{kube.StartupBoostKey: boost, apiserver.HoldKey: "true"}
-			r.must(r.Client.Create(t.Context(), pod))
-			apiserver.WaitFor(r, r.Client, pod, "about to start", func(p *corev1.Pod) bool {
-				return len(p.Status.InitContainerStatuses) > 0
-			})
-			l.becomes(pod, "recorded", func(pa *v1alpha1.PodAllocation) bool { return pa != nil && recorded(pa) })
-			r.annotate(pod, apiserver.HoldKey, apiserver.Unseen) // its status is the test's from now on
-			attempt := func(n int32) {
-				for _, state := range []corev1.ContainerState{
-					{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
-					{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, FinishedAt: metav1.Now()}},
-					{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-				} {
-					r.harm(pod, func(s *corev1.PodStatus) {
-						s.InitContainerStatuses[0].State, s.InitContainerStatuses[0].RestartCount = state, n
-					})
-					l.look(pod)
+			inMemory(t, func(t *testing.T, r *rig) {
+				l := r.live()
+				pod := apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"))
+				pod.Spec.InitContainers = []corev1.Container{apiserver.Container("migrate", "100m", "100m")}
+				pod.Spec.NodeName = r.kubelet.Node
+				pod.Annotations = map[string]string{kube.StartupBoostKey: boost, apiserver.HoldKey: "true"}
+				r.must(r.Client.Create(t.Context(), pod))
+				apiserver.WaitFor(r, r.Client, pod, "about to start", func(p *corev1.Pod) bool {
+					return len(p.Status.InitContainerStatuses) > 0
+				})
+				l.becomes(pod, "recorded", func(pa *v1alpha1.PodAllocation) bool {
+					return pa != nil && recorded(pa) && pa.Status.Reason != string(reasons.ResizeInFlight)
+				})
+				r.annotate(pod, apiserver.HoldKey, apiserver.Unseen) // its status is the test's from now on
+				attempt := func(n int32) {
+					for _, state := range []corev1.ContainerState{
+						{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+						{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, FinishedAt: metav1.Now()}},
+						{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+					} {
+						r.harm(pod, func(s *corev1.PodStatus) {
+							s.InitContainerStatuses[0].State, s.InitContainerStatuses[0].RestartCount = state, n
+						})
+						l.look(pod)
+					}
 				}
-			}
-			attempt(0)
-			if pa := l.stored(pod); pa.Status.Reason != string(reasons.NotRunning) {
-				t.Errorf("it has failed once: status %+v", pa.Status)
-			}
-			writes := len(l.writes())
-			for n := range int32(3) {
-				attempt(n + 1)
-			}
-			if more := l.writes()[writes:]; len(more) > 0 {
-				t.Errorf("three more attempts cost writes: %q", more)
-			}
-			r.harm(pod, func(s *corev1.PodStatus) {
-				s.InitContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+				attempt(0)
+				if pa := l.stored(pod); pa.Status.Reason != string(reasons.NotRunning) {
+					t.Errorf("it has failed once: status %+v", pa.Status)
+				}
+				writes := len(l.writes())
+				for n := range int32(3) {
+					attempt(n + 1)
+				}
+				if more := l.writes()[writes:]; len(more) > 0 {
+					t.Errorf("three more attempts cost writes: %q", more)
+				}
+				r.harm(pod, func(s *corev1.PodStatus) {
+					s.InitContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+				})
+				r.starts(pod)
+				l.settlesAt(pod, 2000)
 			})
-			r.starts(pod)
-			l.settlesAt(pod, 2000)
 		})
 	}
 }

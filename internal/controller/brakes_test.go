@@ -40,17 +40,18 @@ func TestRecommendGivesBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			l := r.live()
-			raised, lowered := l.raised("raised"), l.lowered("lowered")
-			change(r)
-			l.gets(lowered, 500)
-			l.settles(lowered, v1alpha1.PhaseNotApplied, reasons.Recommending)
-			pa := l.settles(raised, v1alpha1.PhaseNotApplied, reasons.Recommending)
-			r.limitIs(raised, 2000, "in mode recommend")
-			if want := lifecycle.Sentence(reasons.Recommending, "the limits that MBCAS raised stay until the mode is restore or off"); pa.Status.Message != want {
-				t.Errorf("message %q, want %q", pa.Status.Message, want)
-			}
+			inMemory(t, func(t *testing.T, r *rig) {
+				l := r.live()
+				raised, lowered := l.raised("raised"), l.lowered("lowered")
+				change(r)
+				l.gets(lowered, 500)
+				l.settles(lowered, v1alpha1.PhaseNotApplied, reasons.Recommending)
+				pa := l.settles(raised, v1alpha1.PhaseNotApplied, reasons.Recommending)
+				r.limitIs(raised, 2000, "in mode recommend")
+				if want := lifecycle.Sentence(reasons.Recommending, "the limits that MBCAS raised stay until the mode is restore or off"); pa.Status.Message != want {
+					t.Errorf("message %q, want %q", pa.Status.Message, want)
+				}
+			})
 		})
 	}
 }
@@ -58,22 +59,23 @@ func TestRecommendGivesBack(t *testing.T) {
 // TestRaisedRequestIsRestored: a request that was raised in place above the declared limit does not keep
 // the pod from being restored: it ends at the request, with the reason, and an opt-out ends, too.
 func TestRaisedRequestIsRestored(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := l.raised("web")
-	r.must(r.Client.SubResource("resize").Patch(r.Context(), pod.DeepCopy(), client.RawPatch("application/strategic-merge-patch+json",
-		[]byte(`{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"700m"}}}]}}`)), client.FieldOwner("another-client")))
-	r.mode(r.namespace, kube.ModeRestore)
-	pa := l.settles(pod, v1alpha1.PhaseRestored, reasons.Restoring)
-	r.limitIs(pod, 700, "at the request")
-	if want := lifecycle.Sentence(reasons.Restoring,
-		"the CPU request of container app was raised above its declared limit of 500m, so its limit is 700m"); pa.Status.Message != want {
-		t.Errorf("message %q, want %q", pa.Status.Message, want)
-	}
-	r.declaredIs(pa, app(500))
-	r.label(pod, "false")
-	l.becomes(pod, "gone", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
-	r.limitIs(pod, 700, "out, at the request")
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.raised("web")
+		r.must(r.Client.SubResource("resize").Patch(r.Context(), pod.DeepCopy(), client.RawPatch("application/strategic-merge-patch+json",
+			[]byte(`{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"700m"}}}]}}`)), client.FieldOwner("another-client")))
+		r.mode(r.namespace, kube.ModeRestore)
+		pa := l.settles(pod, v1alpha1.PhaseRestored, reasons.Restoring)
+		r.limitIs(pod, 700, "at the request")
+		if want := lifecycle.Sentence(reasons.Restoring,
+			"the CPU request of container app was raised above its declared limit of 500m, so its limit is 700m"); pa.Status.Message != want {
+			t.Errorf("message %q, want %q", pa.Status.Message, want)
+		}
+		r.declaredIs(pa, app(500))
+		r.label(pod, "false")
+		l.becomes(pod, "gone", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
+		r.limitIs(pod, 700, "out, at the request")
+	})
 }
 
 // TestDeafWatchRestoresNothing: where the cache shows an old Lease and the API server a fresh one,
@@ -91,31 +93,32 @@ func TestDeafWatchRestoresNothing(t *testing.T) {
 		"the same":  {func(*coordinationv1.Lease, time.Time) error { return nil }, 500},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.config.Actuator.MaxDecreaseFactor = 100
-			l := r.live()
-			pod := l.raised("web")
-			asked := 0
-			l.liveness.Live = interceptor.NewClient(r.Client, interceptor.Funcs{
-				Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-					if err := w.Get(ctx, key, o, opts...); err != nil {
-						return err
-					}
-					asked++
-					return c.live(o.(*coordinationv1.Lease), l.Reconciler.Now())
-				},
+			inMemory(t, func(t *testing.T, r *rig) {
+				r.config.Actuator.MaxDecreaseFactor = 100
+				l := r.live()
+				pod := l.raised("web")
+				asked := 0
+				l.liveness.Live = interceptor.NewClient(r.Client, interceptor.Funcs{
+					Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+						if err := w.Get(ctx, key, o, opts...); err != nil {
+							return err
+						}
+						asked++
+						return c.live(o.(*coordinationv1.Lease), l.Reconciler.Now())
+					},
+				})
+				l.ahead += r.config.RestoreAfter + time.Minute
+				for range 5 {
+					l.look(pod)
+				}
+				if c.limit == 500 {
+					l.settles(pod, v1alpha1.PhaseRestored, reasons.AgentUnresponsive)
+				}
+				r.limitIs(pod, c.limit, "after "+fmt.Sprint(r.config.RestoreAfter))
+				if want := map[bool]int{true: 5, false: 1}[name == "no answer"]; asked != want {
+					t.Errorf("the API server was asked %d times for the Lease, want %d", asked, want)
+				}
 			})
-			l.ahead += r.config.RestoreAfter + time.Minute
-			for range 5 {
-				l.look(pod)
-			}
-			if c.limit == 500 {
-				l.settles(pod, v1alpha1.PhaseRestored, reasons.AgentUnresponsive)
-			}
-			r.limitIs(pod, c.limit, "after "+fmt.Sprint(r.config.RestoreAfter))
-			if want := map[bool]int{true: 5, false: 1}[name == "no answer"]; asked != want {
-				t.Errorf("the API server was asked %d times for the Lease, want %d", asked, want)
-			}
 		})
 	}
 }

@@ -24,131 +24,135 @@ import (
 // TestTenMinutesOfTrouble: while the API server takes no resize for ten minutes, each pod backs off by itself, with
 // few tries, at most one event and a few log lines; then all are resized.
 func TestTenMinutesOfTrouble(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pods := map[string]*corev1.Pod{}
-	for i := range 4 {
-		pod := l.raised(fmt.Sprint("web-", i))
-		pods[pod.Name] = pod
-	}
-	for _, pod := range pods {
-		r.publish(pod, "0.000", app(3000))
-	}
-	var mu sync.Mutex
-	tries, whole, lines := map[string]int{}, l.resizes.Resizer, strings.Count(r.log.String(), "\n")
-	l.resizes.Resizer = fakeResizer{Resizer: whole, apply: func(pod *corev1.Pod, _ func() podresize.Result) podresize.Result {
-		mu.Lock()
-		defer mu.Unlock()
-		tries[pod.Name]++
-		return podresize.Result{Outcome: podresize.Unavailable, Message: "the server is overloaded"}
-	}}
-	for sent := l.Events.(*events.FakeRecorder).Events; len(sent) > 0; {
-		<-sent
-	}
-	for range 60 {
-		l.pass(10 * time.Second)
-		l.look(pods["web-0"])
-	}
-	told := len(l.Events.(*events.FakeRecorder).Events)
-	mu.Lock()
-	for name := range pods {
-		// 5 s, doubled up to five minutes, each by half of it at least: 2.5 + 5 + 10 + 20 + 40 + 80 + 150 + 150 + ...
-		if n := tries[name]; n < 3 || n > 11 {
-			t.Errorf("pod %s was tried %d times in ten minutes", name, n)
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pods := map[string]*corev1.Pod{}
+		for i := range 4 {
+			pod := l.raised(fmt.Sprint("web-", i))
+			pods[pod.Name] = pod
 		}
-	}
-	mu.Unlock()
-	if n := strings.Count(r.log.String(), "\n") - lines; told > len(pods) || n > 2*len(pods) {
-		t.Errorf("%d events and %d log lines for %d pods", told, n, len(pods))
-	}
-	l.resizes.Resizer = whole
-	l.pass(10 * time.Minute)
-	for _, pod := range pods {
-		l.gets(pod, 3000)
-	}
+		for _, pod := range pods {
+			r.publish(pod, "0.000", app(3000))
+		}
+		var mu sync.Mutex
+		tries, whole, lines := map[string]int{}, l.resizes.Resizer, strings.Count(r.log.String(), "\n")
+		l.resizes.Resizer = fakeResizer{Resizer: whole, apply: func(pod *corev1.Pod, _ func() podresize.Result) podresize.Result {
+			mu.Lock()
+			defer mu.Unlock()
+			tries[pod.Name]++
+			return podresize.Result{Outcome: podresize.Unavailable, Message: "the server is overloaded"}
+		}}
+		for sent := l.Events.(*events.FakeRecorder).Events; len(sent) > 0; {
+			<-sent
+		}
+		for range 60 {
+			l.pass(10 * time.Second)
+			l.look(pods["web-0"])
+		}
+		told := len(l.Events.(*events.FakeRecorder).Events)
+		mu.Lock()
+		for name := range pods {
+			// 5 s, doubled up to five minutes, each by half of it at least: 2.5 + 5 + 10 + 20 + 40 + 80 +
+			// 150 + 150 + ...
+			if n := tries[name]; n < 3 || n > 11 {
+				t.Errorf("pod %s was tried %d times in ten minutes", name, n)
+			}
+		}
+		mu.Unlock()
+		if n := strings.Count(r.log.String(), "\n") - lines; told > len(pods) || n > 2*len(pods) {
+			t.Errorf("%d events and %d log lines for %d pods", told, n, len(pods))
+		}
+		l.resizes.Resizer = whole
+		l.pass(10 * time.Minute)
+		for _, pod := range pods {
+			l.gets(pod, 3000)
+		}
+	})
 }
 
 // TestUnseenVersions: what becomes of a pod depends on the last version of each object, whether those before it were
 // seen or not.
 func TestUnseenVersions(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	end := map[string]string{}
-	for name, seen := range map[string]func(*corev1.Pod){
-		"seen":   func(pod *corev1.Pod) { l.look(pod) },
-		"unseen": func(*corev1.Pod) {},
-	} {
-		pod := l.raised(name)
-		ranges := r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus("3")})
-		for _, change := range []func(){
-			func() { r.publish(pod, "0.000", app(2500)) },
-			func() { r.mode(r.namespace, kube.ModeRecommend) },
-			func() { r.publish(pod, "0.000", app(700)) },
-			func() { r.annotate(pod, kube.MaxCPUKey, "nonsense") },
-			func() { r.annotate(pod, kube.MaxCPUKey, "4") },
-			func() { r.merge(ranges, `{"spec":{"limits":[{"type":"Pod","max":{"cpu":"600m"}}]}}`) },
-			func() { r.must(r.Client.Delete(t.Context(), ranges)) },
-			func() { r.mode(r.namespace, kube.ModeEnforce) },
-			func() { r.publish(pod, "0.000", app(1500)) },
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		end := map[string]string{}
+		for name, seen := range map[string]func(*corev1.Pod){
+			"seen":   func(pod *corev1.Pod) { l.look(pod) },
+			"unseen": func(*corev1.Pod) {},
 		} {
-			change()
-			seen(pod)
+			pod := l.raised(name)
+			ranges := r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus("3")})
+			for _, change := range []func(){
+				func() { r.publish(pod, "0.000", app(2500)) },
+				func() { r.mode(r.namespace, kube.ModeRecommend) },
+				func() { r.publish(pod, "0.000", app(700)) },
+				func() { r.annotate(pod, kube.MaxCPUKey, "nonsense") },
+				func() { r.annotate(pod, kube.MaxCPUKey, "4") },
+				func() { r.merge(ranges, `{"spec":{"limits":[{"type":"Pod","max":{"cpu":"600m"}}]}}`) },
+				func() { r.must(r.Client.Delete(t.Context(), ranges)) },
+				func() { r.mode(r.namespace, kube.ModeEnforce) },
+				func() { r.publish(pod, "0.000", app(1500)) },
+			} {
+				change()
+				seen(pod)
+			}
+			pa := l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+			end[name] = fmt.Sprint(r.limit(pod), pa.Status.DeclaredLimits, pa.Status.Reason, r.toldConstraints(pod))
 		}
-		pa := l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-		end[name] = fmt.Sprint(r.limit(pod), pa.Status.DeclaredLimits, pa.Status.Reason, r.toldConstraints(pod))
-	}
-	if end["seen"] != end["unseen"] || !strings.HasPrefix(end["seen"], "1500m") {
-		t.Errorf("seen: %s\nunseen: %s", end["seen"], end["unseen"])
-	}
+		if end["seen"] != end["unseen"] || !strings.HasPrefix(end["seen"], "1500m") {
+			t.Errorf("seen: %s\nunseen: %s", end["seen"], end["unseen"])
+		}
+	})
 }
 
 // TestTwoLeaders: two controllers that both believe to lead lower a pod no faster than one, and neither takes the
 // limits of the other for those of its owner.
 func TestTwoLeaders(t *testing.T) {
-	r := newRig(t)
-	const cooldown = 10 * time.Second
-	r.config.Actuator.DecreaseCooldown = cooldown
-	first, second := r.live(), r.live()
-	pod := first.raised("web")
-	second.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-	var mu sync.Mutex
-	var lowered []time.Time
-	for _, l := range []*life{first, second} {
-		next := l.resizes.Resizer
-		l.resizes.Resizer = fakeResizer{Resizer: next, apply: func(_ *corev1.Pod, apply func() podresize.Result) podresize.Result {
-			mu.Lock()
-			defer mu.Unlock()
-			result := apply()
-			if result.Outcome == podresize.Accepted {
-				lowered = append(lowered, l.Reconciler.Now())
-			}
-			return result
-		}}
-	}
-	first.pass(time.Minute)
-	second.ahead = first.ahead
-	r.publish(pod, "2.000", app(600))
-	r.until("the pod is lowered", func() (bool, any) {
+	inMemory(t, func(t *testing.T, r *rig) {
+		const cooldown = 10 * time.Second
+		r.config.Actuator.DecreaseCooldown = cooldown
+		first, second := r.live(), r.live()
+		pod := first.raised("web")
+		second.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		var mu sync.Mutex
+		var lowered []time.Time
 		for _, l := range []*life{first, second} {
-			l.pass(time.Second)
-			first.ahead, second.ahead = l.ahead, l.ahead
-			l.look(pod)
+			next := l.resizes.Resizer
+			l.resizes.Resizer = fakeResizer{Resizer: next, apply: func(_ *corev1.Pod, apply func() podresize.Result) podresize.Result {
+				mu.Lock()
+				defer mu.Unlock()
+				result := apply()
+				if result.Outcome == podresize.Accepted {
+					lowered = append(lowered, l.Reconciler.Now())
+				}
+				return result
+			}}
 		}
-		return r.limit(pod) == 600, r.stored(pod).Status
+		first.pass(time.Minute)
+		second.ahead = first.ahead
+		r.publish(pod, "2.000", app(600))
+		r.until("the pod is lowered", func() (bool, any) {
+			for _, l := range []*life{first, second} {
+				l.pass(time.Second)
+				first.ahead, second.ahead = l.ahead, l.ahead
+				l.look(pod)
+			}
+			return r.limit(pod) == 600, r.stored(pod).Status
+		})
+		for i := 1; i < len(lowered); i++ {
+			if gap := lowered[i].Sub(lowered[i-1]); gap < cooldown-time.Second {
+				t.Errorf("decrease %d came %v after the one before it, want at least %v", i, gap, cooldown)
+			}
+		}
+		if len(lowered) < 3 {
+			t.Errorf("%d decreases, want several steps", len(lowered))
+		}
+		pa := r.stored(pod)
+		r.declaredIs(pa, app(500))
+		if !pa.Status.LastExternalChangeTime.IsZero() {
+			t.Errorf("the limits of one were an external change to the other: %+v", pa.Status)
+		}
 	})
-	for i := 1; i < len(lowered); i++ {
-		if gap := lowered[i].Sub(lowered[i-1]); gap < cooldown-time.Second {
-			t.Errorf("decrease %d came %v after the one before it, want at least %v", i, gap, cooldown)
-		}
-	}
-	if len(lowered) < 3 {
-		t.Errorf("%d decreases, want several steps", len(lowered))
-	}
-	pa := r.stored(pod)
-	r.declaredIs(pa, app(500))
-	if !pa.Status.LastExternalChangeTime.IsZero() {
-		t.Errorf("the limits of one were an external change to the other: %+v", pa.Status)
-	}
 }
 
 // schema changes the schema of a CRD, and returns what changes it back, which happens at the end of the test too.

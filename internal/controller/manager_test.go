@@ -63,16 +63,17 @@ func TestFollowsEvents(t *testing.T) {
 
 // TestAllocatableIsFollowed: when the node gets smaller, limits above what it has left come down.
 func TestAllocatableIsFollowed(t *testing.T) {
-	r := newRig(t)
-	r.start()
-	pod := r.pod("web", "100m", "500m")
-	r.at(pod, 4000)
-	n := &corev1.Node{}
-	r.must(r.Client.Get(r.Context(), client.ObjectKey{Name: r.kubelet.Node}, n))
-	before := n.DeepCopy()
-	n.Status.Allocatable[corev1.ResourceCPU] = kube.Quantity(3000)
-	r.must(r.Client.Status().Patch(r.Context(), n, client.MergeFrom(before)))
-	r.reaches(pod, 3000)
+	inMemory(t, func(t *testing.T, r *rig) {
+		r.start()
+		pod := r.pod("web", "100m", "500m")
+		r.at(pod, 4000)
+		n := &corev1.Node{}
+		r.must(r.Client.Get(r.Context(), client.ObjectKey{Name: r.kubelet.Node}, n))
+		before := n.DeepCopy()
+		n.Status.Allocatable[corev1.ResourceCPU] = kube.Quantity(3000)
+		r.must(r.Client.Status().Patch(r.Context(), n, client.MergeFrom(before)))
+		r.reaches(pod, 3000)
+	})
 }
 
 func TestTheCRDMayVanish(t *testing.T) {
@@ -108,97 +109,100 @@ func TestTheCRDMayVanish(t *testing.T) {
 // TestRestoreAll: beside a running controller every pod is restored, and stays there. What cannot be
 // restored is named: TestNamesWhatIsNotRestored (internal/restore).
 func TestRestoreAll(t *testing.T) {
-	r := newRig(t)
-	r.start()
-	raised, external, unmoved := r.pod("raised", "100m", "500m"), r.pod("external", "100m", "500m"), r.pod("unmoved", "100m", "500m")
-	r.at(raised, 2000)
-	r.at(external, 2000)
-	r.allocation(unmoved, "made", recorded)
-	holder := "controller-1" // as a controller with leader election does
-	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name, lease.Spec.HolderIdentity = r.config.Namespace, kube.LeaderLease, &holder
-	r.must(r.Client.Create(r.Context(), lease))
-	r.resizeAs("another-client", external, "700m")
-	r.allocation(external, "held off", stands(v1alpha1.PhaseNotApplied, reasons.ExternalChange))
+	inMemory(t, func(t *testing.T, r *rig) {
+		r.start()
+		raised, external, unmoved := r.pod("raised", "100m", "500m"), r.pod("external", "100m", "500m"), r.pod("unmoved", "100m", "500m")
+		r.at(raised, 2000)
+		r.at(external, 2000)
+		r.allocation(unmoved, "made", recorded)
+		holder := "controller-1" // as a controller with leader election does
+		lease := &coordinationv1.Lease{}
+		lease.Namespace, lease.Name, lease.Spec.HolderIdentity = r.config.Namespace, kube.LeaderLease, &holder
+		r.must(r.Client.Create(r.Context(), lease))
+		r.resizeAs("another-client", external, "700m")
+		r.allocation(external, "held off", stands(v1alpha1.PhaseNotApplied, reasons.ExternalChange))
 
-	var out bytes.Buffer
-	cluster := &restore.Cluster{
-		Client: r.Client, Resize: podresize.New(r.Client, kube.FieldManager), Namespace: r.config.Namespace, Out: &out,
-		Audit: slog.New(slog.DiscardHandler), Workers: 4, Rate: 100, Now: time.Now, Interval: 20 * time.Millisecond,
-	}
-	if err := cluster.Restore(t.Context()); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
-	}
-	r.limitIs(raised, 500, "as declared")
-	r.limitIs(external, 700, "as another client set it")
-	r.limitIs(unmoved, 500, "as declared")
-	report := "2 at their declared limits before, 0 left as another client set them, 0 not restored" // the change is adopted
-	if !strings.Contains(out.String(), "1 pods restored in") || !strings.Contains(out.String(), report) {
-		t.Errorf("want 1 pod restored, %s:\n%s", report, out.String())
-	}
-	// The controller that still runs leaves them there.
-	r.publish(raised, "0.000", app(3000))
-	r.allocation(r.pod("later", "100m", "500m"), "made while paused", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
-	r.limitIs(raised, 500, "after the restore")
+		var out bytes.Buffer
+		cluster := &restore.Cluster{
+			Client: r.Client, Resize: podresize.New(r.Client, kube.FieldManager), Namespace: r.config.Namespace, Out: &out,
+			Audit: slog.New(slog.DiscardHandler), Workers: 4, Rate: 100, Now: time.Now, Interval: 20 * time.Millisecond,
+		}
+		if err := cluster.Restore(t.Context()); err != nil {
+			t.Fatalf("%v\n%s", err, out.String())
+		}
+		r.limitIs(raised, 500, "as declared")
+		r.limitIs(external, 700, "as another client set it")
+		r.limitIs(unmoved, 500, "as declared")
+		report := "2 at their declared limits before, 0 left as another client set them, 0 not restored" // the change is adopted
+		if !strings.Contains(out.String(), "1 pods restored in") || !strings.Contains(out.String(), report) {
+			t.Errorf("want 1 pod restored, %s:\n%s", report, out.String())
+		}
+		// The controller that still runs leaves them there.
+		r.publish(raised, "0.000", app(3000))
+		r.allocation(r.pod("later", "100m", "500m"), "made while paused", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
+		r.limitIs(raised, 500, "after the restore")
+	})
 }
 
 // TestPauseCausesNoStatus: a pause is acknowledged, and causes no write about a pod that this might wait for.
 func TestPauseCausesNoStatus(t *testing.T) {
-	r := newRig(t)
-	r.config.Nodes = 1
-	there, w := r.wired(nil)
-	there.start()
-	pods := []*corev1.Pod{r.pod("a", "100m", "500m"), r.pod("b", "100m", "500m")}
-	for _, pod := range pods {
-		r.at(pod, 2000)
-	}
-	before := w.requests(http.MethodPatch, "/status")
-	r.must(restore.Pause(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, "incident"))
-	r.until("acknowledged", func() (bool, any) {
-		state, err := restore.ReadState(r.Context(), r.Client, r.config.Namespace)
-		r.must(err)
-		return state.Acknowledged == "incident", state
+	inMemory(t, func(t *testing.T, r *rig) {
+		r.config.Nodes = 1
+		there, w := r.wired(nil)
+		there.start()
+		pods := []*corev1.Pod{r.pod("a", "100m", "500m"), r.pod("b", "100m", "500m")}
+		for _, pod := range pods {
+			r.at(pod, 2000)
+		}
+		before := w.requests(http.MethodPatch, "/status")
+		r.must(restore.Pause(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, "incident"))
+		r.until("acknowledged", func() (bool, any) {
+			state, err := restore.ReadState(r.Context(), r.Client, r.config.Namespace)
+			r.must(err)
+			return state.Acknowledged == "incident", state
+		})
+		if n := w.requests(http.MethodPatch, "/status") - before; n != 0 || before == 0 {
+			t.Errorf("%d statuses were written because of the pause after %d before, want none after some", n, before)
+		}
+		r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager))
+		r.at(pods[0], 3000)
 	})
-	if n := w.requests(http.MethodPatch, "/status") - before; n != 0 || before == 0 {
-		t.Errorf("%d statuses were written because of the pause after %d before, want none after some", n, before)
-	}
-	r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager))
-	r.at(pods[0], 3000)
 }
 
 // TestPauseWaitsForNoStatus: a pause is acknowledged, and no pod is resized any more, while the API server
 // answers no write about any PodAllocation.
 func TestPauseWaitsForNoStatus(t *testing.T) {
-	r := newRig(t)
-	there, w := r.wired(nil)
-	there.start()
-	var pods []*corev1.Pod
-	for i := range 10 {
-		pods = append(pods, r.pod(fmt.Sprint("web-", i), "100m", "500m"))
-	}
-	for _, pod := range pods {
+	inMemory(t, func(t *testing.T, r *rig) {
+		there, w := r.wired(nil)
+		there.start()
+		var pods []*corev1.Pod
+		for i := range 10 {
+			pods = append(pods, r.pod(fmt.Sprint("web-", i), "100m", "500m"))
+		}
+		for _, pod := range pods {
+			r.at(pod, 2000)
+		}
+		release := w.hold("/status")
+		defer release()
+		before := w.requests(http.MethodPatch, "/status")
+		for _, pod := range pods {
+			r.publish(pod, "0.000", app(3000))
+		}
+		r.until("the controller waits for a status", func() (bool, any) { return w.requests(http.MethodPatch, "/status") > before, nil })
+		r.must(restore.Pause(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, "incident"))
+		r.until("acknowledged", func() (bool, any) {
+			state, err := restore.ReadState(r.Context(), r.Client, r.config.Namespace)
+			r.must(err)
+			return state.Acknowledged == "incident", state
+		})
+		resizes := w.requests(http.MethodPatch, "/resize")
+		release()
+		pod := r.pod("later", "100m", "500m")
+		r.allocation(pod, "made while paused", recorded)
+		if n := w.requests(http.MethodPatch, "/resize") - resizes; n != 0 {
+			t.Errorf("%d resizes after the acknowledgement", n)
+		}
+		r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager))
 		r.at(pod, 2000)
-	}
-	release := w.hold("/status")
-	defer release()
-	before := w.requests(http.MethodPatch, "/status")
-	for _, pod := range pods {
-		r.publish(pod, "0.000", app(3000))
-	}
-	r.until("the controller waits for a status", func() (bool, any) { return w.requests(http.MethodPatch, "/status") > before, nil })
-	r.must(restore.Pause(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, "incident"))
-	r.until("acknowledged", func() (bool, any) {
-		state, err := restore.ReadState(r.Context(), r.Client, r.config.Namespace)
-		r.must(err)
-		return state.Acknowledged == "incident", state
 	})
-	resizes := w.requests(http.MethodPatch, "/resize")
-	release()
-	pod := r.pod("later", "100m", "500m")
-	r.allocation(pod, "made while paused", recorded)
-	if n := w.requests(http.MethodPatch, "/resize") - resizes; n != 0 {
-		t.Errorf("%d resizes after the acknowledgement", n)
-	}
-	r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager))
-	r.at(pod, 2000)
 }

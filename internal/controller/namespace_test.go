@@ -41,19 +41,20 @@ func (r *rig) limitRange(items ...corev1.LimitRangeItem) *corev1.LimitRange {
 // TestNewlyLabelledPodsAreLowered: a pod that has run for long is not taken for one that starts when
 // its namespace becomes managed.
 func TestNewlyLabelledPodsAreLowered(t *testing.T) {
-	r := newRig(t)
-	r.config.StartGrace = time.Minute
-	r.mode(r.namespace, kube.ModeOff)
-	l := r.live()
-	pod := r.pod("web", "100m", "500m")
-	l.look(pod)
-	l.pass(10 * time.Minute)
-	l.look(pod)
-	r.mode(r.namespace, kube.ModeEnforce)
-	l.becomes(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return pa != nil })
-	r.publish(pod, "0.500", app(400))
-	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-	l.limitIs(pod, 400, "at once, since it does not start")
+	inMemory(t, func(t *testing.T, r *rig) {
+		r.config.StartGrace = time.Minute
+		r.mode(r.namespace, kube.ModeOff)
+		l := r.live()
+		pod := r.pod("web", "100m", "500m")
+		l.look(pod)
+		l.pass(10 * time.Minute)
+		l.look(pod)
+		r.mode(r.namespace, kube.ModeEnforce)
+		l.becomes(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return pa != nil })
+		r.publish(pod, "0.500", app(400))
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		l.limitIs(pod, 400, "at once, since it does not start")
+	})
 }
 
 // TestLimitRangeBinds: limits stay within what the namespace's LimitRanges allow, and a pod that no
@@ -140,42 +141,42 @@ func TestFirstResizeIsTriedDry(t *testing.T) {
 // TestRetriesOnceTheCauseIsGone: what was refused for the sake of a LimitRange or a quota waits to be
 // tried again only while that stands, also across a restart.
 func TestRetriesOnceTheCauseIsGone(t *testing.T) {
-	r := newRig(t)
-	q := r.quota("30")
-	room := func(hard, used string) {
+	room := func(r *rig, q *corev1.ResourceQuota, hard, used string) {
 		r.merge(q, `{"spec":{"hard":{"limits.cpu":"`+hard+`"}}}`)
 		status := `{"status":{"hard":{"limits.cpu":"` + hard + `"},"used":{"limits.cpu":"` + used + `"}}}`
-		r.must(r.Client.Status().Patch(t.Context(), q, client.RawPatch(types.MergePatchType, []byte(status))))
+		r.must(r.Client.Status().Patch(r.Context(), q, client.RawPatch(types.MergePatchType, []byte(status))))
 	}
 	for name, c := range map[string]struct {
 		outcome podresize.Outcome
 		reason  reasons.Reason
-		goes    func()
+		goes    func(*rig, *corev1.ResourceQuota)
 	}{
-		"limit-range": {podresize.LimitRangeRefused, reasons.LimitRangeRefused, func() {
+		"limit-range": {podresize.LimitRangeRefused, reasons.LimitRangeRefused, func(r *rig, _ *corev1.ResourceQuota) {
 			r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpus("3")})
 		}},
-		"larger-quota": {podresize.QuotaExceeded, reasons.QuotaExceeded, func() { room("40", "7") }},
-		"freed-quota":  {podresize.QuotaExceeded, reasons.QuotaExceeded, func() { room("30", "3") }},
+		"larger-quota": {podresize.QuotaExceeded, reasons.QuotaExceeded, func(r *rig, q *corev1.ResourceQuota) { room(r, q, "40", "7") }},
+		"freed-quota":  {podresize.QuotaExceeded, reasons.QuotaExceeded, func(r *rig, q *corev1.ResourceQuota) { room(r, q, "30", "3") }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := r.in(t)
-			room("30", "5") // and what the pod has
-			l := r.live()
-			pod := l.newPod(name)
-			l.resizes.Resizer = answer(c.outcome)
-			r.publish(pod, "0.000", app(2000))
-			l.settles(pod, v1alpha1.PhaseFailed, c.reason)
-			l.resizes.Resizer = l.counter
-			room("30", "7") // less is left than before
-			l.look(pod)
-			l = r.live()
-			l.look(pod)
-			l.look(pod)
-			r.limitIs(pod, 500, "while the cause stands")
-			c.goes()
-			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			r.limitIs(pod, 2000, "once the cause is gone")
+			inMemory(t, func(t *testing.T, r *rig) {
+				q := r.quota("30")
+				room(r, q, "30", "5") // and what the pod has
+				l := r.live()
+				pod := l.newPod(name)
+				l.resizes.Resizer = answer(c.outcome)
+				r.publish(pod, "0.000", app(2000))
+				l.settles(pod, v1alpha1.PhaseFailed, c.reason)
+				l.resizes.Resizer = l.counter
+				room(r, q, "30", "7") // less is left than before
+				l.look(pod)
+				l = r.live()
+				l.look(pod)
+				l.look(pod)
+				r.limitIs(pod, 500, "while the cause stands")
+				c.goes(r, q)
+				l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+				r.limitIs(pod, 2000, "once the cause is gone")
+			})
 		})
 	}
 }
@@ -196,57 +197,59 @@ func hpa(namespace, name string, target kube.Target, percent int32) *autoscaling
 // TestHPAPodsAreNotLowered: a pod that an HPA scales is raised to where the HPA can see its load, and
 // is not lowered unless the HPA's owner allows it; then seldom, and not below that.
 func TestHPAPodsAreNotLowered(t *testing.T) {
-	r := newRig(t)
-	r.start()
-	low, high := r.ownedPod("web", "low", "200m", "220m"), r.ownedPod("web", "high", "200m", "900m")
-	other := r.ownedPod("other", "other", "200m", "900m")
-	web := hpa(r.namespace, "web", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, 150)
-	r.must(r.Client.Create(r.Context(), web))
+	inMemory(t, func(t *testing.T, r *rig) {
+		r.start()
+		low, high := r.ownedPod("web", "low", "200m", "220m"), r.ownedPod("web", "high", "200m", "900m")
+		other := r.ownedPod("other", "other", "200m", "900m")
+		web := hpa(r.namespace, "web", kube.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, 150)
+		r.must(r.Client.Create(r.Context(), web))
 
-	c := r.constraints(low, "constrained") // 200m x 150 % x 1.2
-	if len(c.Containers) != 1 || *c.Containers[0].Floor != 360 || c.FloorBy != "HorizontalPodAutoscaler/web" || c.NoDecrease != string(reasons.ScaledByHPA) {
-		t.Errorf("constraints %+v", c)
-	}
-	r.constraints(high, "constrained")
-	r.allocation(other, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
+		c := r.constraints(low, "constrained") // 200m x 150 % x 1.2
+		if len(c.Containers) != 1 || *c.Containers[0].Floor != 360 || c.FloorBy != "HorizontalPodAutoscaler/web" || c.NoDecrease != string(reasons.ScaledByHPA) {
+			t.Errorf("constraints %+v", c)
+		}
+		r.constraints(high, "constrained")
+		r.allocation(other, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
 
-	// The agent may not have seen the constraints yet, so it decides as if there were none.
-	for _, pod := range []*corev1.Pod{low, high, other} {
-		r.decide(pod, capped(v1alpha1.BoundByFloor), app(220))
-	}
-	r.allocation(low, "raised", stands(v1alpha1.PhaseApplied, reasons.ScaledByHPA))
-	r.allocation(high, "left", stands(v1alpha1.PhaseApplied, reasons.ScaledByHPA))
-	r.until("the other is lowered", func() (bool, any) { return r.limit(other) < 900, r.limit(other) })
-	r.limitIs(low, 360, "at the floor")
-	r.limitIs(high, 900, "as before")
+		// The agent may not have seen the constraints yet, so it decides as if there were none.
+		for _, pod := range []*corev1.Pod{low, high, other} {
+			r.decide(pod, capped(v1alpha1.BoundByFloor), app(220))
+		}
+		r.allocation(low, "raised", stands(v1alpha1.PhaseApplied, reasons.ScaledByHPA))
+		r.allocation(high, "left", stands(v1alpha1.PhaseApplied, reasons.ScaledByHPA))
+		r.until("the other is lowered", func() (bool, any) { return r.limit(other) < 900, r.limit(other) })
+		r.limitIs(low, 360, "at the floor")
+		r.limitIs(high, 900, "as before")
 
-	r.annotate(web, kube.AllowDecreaseKey, "true")
-	r.allocation(high, "lowered once", stands(v1alpha1.PhaseNotApplied, reasons.StepLimited))
-	r.limitIs(high, 600, "one step down")
+		r.annotate(web, kube.AllowDecreaseKey, "true")
+		r.allocation(high, "lowered once", stands(v1alpha1.PhaseNotApplied, reasons.StepLimited))
+		r.limitIs(high, 600, "one step down")
+	})
 }
 
 // TestNeverBelowDeclared: while a namespace forbids it, no limit of it stays or goes below the declared
 // one, whatever its agent decides. Other decreases go on.
 func TestNeverBelowDeclared(t *testing.T) {
-	r := newRig(t)
-	r.start()
-	pod := r.ownedPod("web", "web", "200m", "600m")
-	r.allocation(pod, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
-	r.decide(pod, capped(v1alpha1.BoundByPrice), app(500))
-	r.reaches(pod, 500)
+	inMemory(t, func(t *testing.T, r *rig) {
+		r.start()
+		pod := r.ownedPod("web", "web", "200m", "600m")
+		r.allocation(pod, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
+		r.decide(pod, capped(v1alpha1.BoundByPrice), app(500))
+		r.reaches(pod, 500)
 
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}
-	r.annotate(ns, kube.BelowDeclaredKey, kube.BelowDeclaredNever)
-	c := r.constraints(pod, "constrained")
-	if len(c.Containers) != 1 || *c.Containers[0].Floor != 600 || c.FloorBy != "Namespace/"+r.namespace {
-		t.Errorf("constraints %+v", c)
-	}
-	r.reaches(pod, 600) // though the decision is still 500m
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}
+		r.annotate(ns, kube.BelowDeclaredKey, kube.BelowDeclaredNever)
+		c := r.constraints(pod, "constrained")
+		if len(c.Containers) != 1 || *c.Containers[0].Floor != 600 || c.FloorBy != "Namespace/"+r.namespace {
+			t.Errorf("constraints %+v", c)
+		}
+		r.reaches(pod, 600) // though the decision is still 500m
 
-	r.decide(pod, capped(v1alpha1.BoundByNothing), app(800))
-	r.reaches(pod, 800)
-	r.decide(pod, capped(v1alpha1.BoundByPrice), app(300))
-	r.reaches(pod, 600)
+		r.decide(pod, capped(v1alpha1.BoundByNothing), app(800))
+		r.reaches(pod, 800)
+		r.decide(pod, capped(v1alpha1.BoundByPrice), app(300))
+		r.reaches(pod, 600)
+	})
 }
 
 // TestNoDisruptionNoDecrease: while a PodDisruptionBudget allows no disruption, as the real controller
@@ -255,8 +258,7 @@ func TestNoDisruptionNoDecrease(t *testing.T) {
 	r := newRig(t)
 	r.Controllers(t, "disruption-controller")
 	var ahead atomic.Int64
-	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-	r.start(func(rec *Reconciler) { rec.Now = now })
+	r.start(clockAhead(&ahead))
 	one := r.ownedPod("web", "one", "200m", "900m")
 	pdb := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "web"}}
 	least := intstr.FromInt32(1)
@@ -275,7 +277,7 @@ func TestNoDisruptionNoDecrease(t *testing.T) {
 		return pdb.Status.DisruptionsAllowed == 1, pdb.Status
 	})
 	ahead.Store(int64(5*time.Minute + 10*time.Second)) // for long enough
-	r.hearAt(now())
+	r.decide(one, capped(v1alpha1.BoundByFloor), app(700))
 	r.reaches(one, 700)
 }
 

@@ -65,28 +65,29 @@ func TestNode(t *testing.T) {
 // TestNothingMovesAtTheNodesEnd: on a node that is being drained, or that the API server does not know,
 // nothing is resized; a cordon alone ends nothing.
 func TestNothingMovesAtTheNodesEnd(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod, going := l.raised("web"), l.newPod("going")
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.kubelet.Node}}
-	r.merge(node, `{"spec":{"unschedulable":true}}`)
-	l.settlesAt(pod, 3000)
-	going.Status.Conditions = append(going.Status.Conditions, corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI",
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod, going := l.raised("web"), l.newPod("going")
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.kubelet.Node}}
+		r.merge(node, `{"spec":{"unschedulable":true}}`)
+		l.settlesAt(pod, 3000)
+		going.Status.Conditions = append(going.Status.Conditions, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI",
+		})
+		r.must(r.Client.Status().Update(r.Context(), going))
+		r.publish(pod, "0.000", app(1000))
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.NodeDraining)
+		r.limitIs(pod, 3000, "while the node is drained")
+		going.Status.Phase = corev1.PodFailed // the remains of what was evicted
+		r.must(r.Client.Status().Update(r.Context(), going))
+		l.look(pod)
+		r.limitIs(pod, 3000, "until the next pod is evicted")
+		l.pass(drainLasts)
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		r.must(r.Client.Delete(r.Context(), node))
+		r.publish(pod, "0.000", app(2000))
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.NodeUnknown)
 	})
-	r.must(r.Client.Status().Update(r.Context(), going))
-	r.publish(pod, "0.000", app(1000))
-	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.NodeDraining)
-	r.limitIs(pod, 3000, "while the node is drained")
-	going.Status.Phase = corev1.PodFailed // the remains of what was evicted
-	r.must(r.Client.Status().Update(r.Context(), going))
-	l.look(pod)
-	r.limitIs(pod, 3000, "until the next pod is evicted")
-	l.pass(drainLasts)
-	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-	r.must(r.Client.Delete(r.Context(), node))
-	r.publish(pod, "0.000", app(2000))
-	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.NodeUnknown)
 }
 
 // TestLeaving: a pod that ends, or is deleted by its owner, is no sign of a drain.
@@ -155,24 +156,25 @@ func TestMixedNodes(t *testing.T) {
 // raised can't be lowered any more; it stays where it is, with the reason, and nothing is tried until
 // its kubelet can resize again.
 func TestKubeletIsRolledBack(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := l.raised("web") // to 2000m
-	r.kubelet.SetVersion(t, "v1.31.14")
-	apiserver.WaitFor(t, r.Client, pod, "without resources in its status", func(p *corev1.Pod) bool {
-		return p.Status.ContainerStatuses[0].Resources == nil
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.raised("web") // to 2000m
+		r.kubelet.SetVersion(t, "v1.31.14")
+		apiserver.WaitFor(t, r.Client, pod, "without resources in its status", func(p *corev1.Pod) bool {
+			return p.Status.ContainerStatuses[0].Resources == nil
+		})
+		r.publish(pod, "0.500", app(1000))
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.NodeCannotResize)
+		before := len(l.writes())
+		l.pass(r.config.ActuationTimeout)
+		l.look(pod)
+		if w := l.writes()[before:]; len(w) != 0 {
+			t.Errorf("writes %v where nothing can be done, want none", w)
+		}
+		r.limitIs(pod, 2000, "as before")
+		r.kubelet.SetVersion(t, r.Version(t))
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		r.limitIs(pod, 1000, "once the kubelet can resize again")
+		r.declaredIs(r.stored(pod), app(500))
 	})
-	r.publish(pod, "0.500", app(1000))
-	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.NodeCannotResize)
-	before := len(l.writes())
-	l.pass(r.config.ActuationTimeout)
-	l.look(pod)
-	if w := l.writes()[before:]; len(w) != 0 {
-		t.Errorf("writes %v where nothing can be done, want none", w)
-	}
-	r.limitIs(pod, 2000, "as before")
-	r.kubelet.SetVersion(t, r.Version(t))
-	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-	r.limitIs(pod, 1000, "once the kubelet can resize again")
-	r.declaredIs(r.stored(pod), app(500))
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,9 +191,10 @@ func (r *rig) richPod(name string) *corev1.Pod {
 // place and evict pods never see a pod, or a node's requested sum, change. They would see a change of requests, though.
 func TestNoOtherComponentSeesIt(t *testing.T) {
 	r := newRig(t)
-	r.config.ActuationTimeout, r.config.Backoff = time.Second, time.Hour
+	r.config.Backoff = time.Hour
 	r.priorityClass(r.namespace, 1500, false)
-	r.start()
+	var ahead atomic.Int64
+	r.start(clockAhead(&ahead))
 	var pods []*corev1.Pod
 	kubelets := []struct {
 		name   string
@@ -225,7 +227,12 @@ func TestNoOtherComponentSeesIt(t *testing.T) {
 	}
 	for i, k := range kubelets {
 		r.kubelet.Answer(pods[i], k.answer)
-		r.decideUpTo(pods[i], 2400, app(2000), proxy(400))
+		decide := func() { r.decideUpTo(pods[i], 2400, app(2000), proxy(400)) }
+		if decide(); k.answer == apiserver.Fail || k.answer == apiserver.Stall { // its kubelet is given its time
+			r.allocation(pods[i], "in flight", stands(v1alpha1.PhasePending, reasons.ResizeInFlight))
+			ahead.Add(int64(r.config.ActuationTimeout))
+			decide()
+		}
 		r.allocation(pods[i], k.name, stands(k.phase, k.reason))
 		r.until("app is at its limit", func() (bool, any) {
 			got := r.appLimit(pods[i])

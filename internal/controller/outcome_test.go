@@ -27,7 +27,6 @@ import (
 
 // TestOutcomes gives every outcome of a resize, and looks at what becomes of the allocation and the pod.
 func TestOutcomes(t *testing.T) {
-	r := newRig(t)
 	type end struct {
 		phase    v1alpha1.Phase
 		reason   reasons.Reason
@@ -53,73 +52,74 @@ func TestOutcomes(t *testing.T) {
 			continue
 		}
 		t.Run(o.String(), func(t *testing.T) {
-			r := r.in(t)
-			l := r.live()
-			pod := l.newPod(strings.ToLower(o.String()))
-			if want != settled {
-				l.resizes.Resizer = answer(o)
-			}
-			r.publish(pod, "0.000", app(2000))
-			l.look(pod)
-			if want == settled {
-				l.settles(pod, want.phase, want.reason)
-			}
-			pa := r.stored(pod)
-			if got := (end{pa.Status.Phase, reasons.Reason(pa.Status.Reason), pa.Status.Retry.Failures}); got != want {
-				t.Errorf("ends as %+v, want %+v", got, want)
-			}
-			if want.failures > 0 && (pa.Status.Retry.Time.IsZero() || !strings.Contains(pa.Status.Message, "because")) {
-				t.Errorf("a refusal without retry time or explanation: %+v", pa.Status)
-			}
-			if !strings.Contains(r.audit.String(), `"msg":"resize"`) {
-				t.Error("no audit line")
-			}
-			// What was refused is not tried again before its time, and then it works.
-			l.resizes.Resizer = l.counter
-			l.Gate.Set("", "")
-			if want.failures > 0 {
-				l.look(pod)
-				if l.counter.resizes() != 0 {
-					t.Error("tried again at once")
+			inMemory(t, func(t *testing.T, r *rig) {
+				l := r.live()
+				pod := l.newPod(strings.ToLower(o.String()))
+				if want != settled {
+					l.resizes.Resizer = answer(o)
 				}
-				l.pass(r.config.Backoff*3/2 + time.Second) // with all the jitter that there may be
-			} else if want != settled {
-				l.pass(20 * time.Second)
-			}
-			pa = l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			if pa.Status.Retry.Failures != 0 || !pa.Status.Retry.Time.IsZero() || l.counter.resizes() != 1 {
-				t.Errorf("%d resizes, status %+v", l.counter.resizes(), pa.Status)
-			}
-			r.limitIs(pod, 2000, "in the end")
-			r.hear()
+				r.publish(pod, "0.000", app(2000))
+				l.look(pod)
+				if want == settled {
+					l.settles(pod, want.phase, want.reason)
+				}
+				pa := r.stored(pod)
+				if got := (end{pa.Status.Phase, reasons.Reason(pa.Status.Reason), pa.Status.Retry.Failures}); got != want {
+					t.Errorf("ends as %+v, want %+v", got, want)
+				}
+				if want.failures > 0 && (pa.Status.Retry.Time.IsZero() || !strings.Contains(pa.Status.Message, "because")) {
+					t.Errorf("a refusal without retry time or explanation: %+v", pa.Status)
+				}
+				if !strings.Contains(r.audit.String(), `"msg":"resize"`) {
+					t.Error("no audit line")
+				}
+				// What was refused is not tried again before its time, and then it works.
+				l.resizes.Resizer = l.counter
+				l.Gate.Set("", "")
+				if want.failures > 0 {
+					l.look(pod)
+					if l.counter.resizes() != 0 {
+						t.Error("tried again at once")
+					}
+					l.pass(r.config.Backoff*3/2 + time.Second) // with all the jitter that there may be
+				} else if want != settled {
+					l.pass(20 * time.Second)
+				}
+				pa = l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+				if pa.Status.Retry.Failures != 0 || !pa.Status.Retry.Time.IsZero() || l.counter.resizes() != 1 {
+					t.Errorf("%d resizes, status %+v", l.counter.resizes(), pa.Status)
+				}
+				r.limitIs(pod, 2000, "in the end")
+				r.hear()
+			})
 		})
 	}
 }
 
 func TestALostAnswerIsLookedUp(t *testing.T) {
-	r := newRig(t)
 	for name, carryOut := range map[string]bool{"carried-out": true, "not-carried-out": false} {
 		t.Run(name, func(t *testing.T) {
-			r := r.in(t)
-			l, attempts := r.live(), 0
-			pod := l.newPod(name)
-			l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(_ *corev1.Pod, next func() podresize.Result) podresize.Result {
-				if attempts++; attempts > 1 {
-					return next()
+			inMemory(t, func(t *testing.T, r *rig) {
+				l, attempts := r.live(), 0
+				pod := l.newPod(name)
+				l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(_ *corev1.Pod, next func() podresize.Result) podresize.Result {
+					if attempts++; attempts > 1 {
+						return next()
+					}
+					if carryOut {
+						next()
+					}
+					return podresize.Result{Outcome: podresize.Unknown, Message: "the answer was lost"}
+				}}
+				r.publish(pod, "0.000", app(2000))
+				l.look(pod)
+				l.ahead = 2 * r.config.ServerBackoff
+				l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+				r.limitIs(pod, 2000, "in the end")
+				if got := r.read(pod); got.Generation != pod.Generation+1 {
+					t.Errorf("generation %d from %d: want exactly one resize", got.Generation, pod.Generation)
 				}
-				if carryOut {
-					next()
-				}
-				return podresize.Result{Outcome: podresize.Unknown, Message: "the answer was lost"}
-			}}
-			r.publish(pod, "0.000", app(2000))
-			l.look(pod)
-			l.ahead = 2 * r.config.ServerBackoff
-			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			r.limitIs(pod, 2000, "in the end")
-			if got := r.read(pod); got.Generation != pod.Generation+1 {
-				t.Errorf("generation %d from %d: want exactly one resize", got.Generation, pod.Generation)
-			}
+			})
 		})
 	}
 }
@@ -127,70 +127,71 @@ func TestALostAnswerIsLookedUp(t *testing.T) {
 // TestAChangedPodIsDecidedAnewAtOnce: a pod that changes between the decision and the resize is
 // decided anew at once, and after that has been tried some times, a while later.
 func TestAChangedPodIsDecidedAnewAtOnce(t *testing.T) {
-	r := newRig(t)
 	for name, changes := range map[string]int{"once": 1, "each-time": conflictsAtOnce} {
 		t.Run(name, func(t *testing.T) {
-			r := r.in(t)
-			l, attempts := r.live(), 0
-			pod := l.newPod(name)
-			r.publish(pod, "0.000", app(2000))
-			l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(p *corev1.Pod, next func() podresize.Result) podresize.Result {
-				if attempts++; attempts <= changes {
-					r.label(p, strings.Repeat("x", attempts))
+			inMemory(t, func(t *testing.T, r *rig) {
+				l, attempts := r.live(), 0
+				pod := l.newPod(name)
+				r.publish(pod, "0.000", app(2000))
+				l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(p *corev1.Pod, next func() podresize.Result) podresize.Result {
+					if attempts++; attempts <= changes {
+						r.label(p, strings.Repeat("x", attempts))
+					}
+					return next()
+				}}
+				pa := l.look(pod)
+				if got := l.counter.resizes() == 1; got != (changes < conflictsAtOnce) {
+					t.Errorf("resized at once: %v after %d attempts, status %+v", got, attempts, pa.Status)
 				}
-				return next()
-			}}
-			pa := l.look(pod)
-			if got := l.counter.resizes() == 1; got != (changes < conflictsAtOnce) {
-				t.Errorf("resized at once: %v after %d attempts, status %+v", got, attempts, pa.Status)
-			}
-			l.pass(2 * r.config.ServerBackoff)
-			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			r.limitIs(pod, 2000, "in the end")
+				l.pass(2 * r.config.ServerBackoff)
+				l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+				r.limitIs(pod, 2000, "in the end")
+			})
 		})
 	}
 }
 
 // TestOneForAll has the API server refuse everything about one pod.
 func TestOneForAll(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	bad, good := l.raised("bad"), l.raised("good")
-	broken := errors.New("no such luck")
-	whole := l.Reconciler.Client
-	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{SubResourcePatch: func(
-		ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
-	) error {
-		if o.GetName() == string(bad.UID) {
-			return broken
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		bad, good := l.raised("bad"), l.raised("good")
+		broken := errors.New("no such luck")
+		whole := l.Reconciler.Client
+		l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{SubResourcePatch: func(
+			ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+		) error {
+			if o.GetName() == string(bad.UID) {
+				return broken
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		}})
+		r.publish(bad, "0.000", app(3000))
+		r.publish(good, "0.000", app(3000))
+		result, err := l.once()
+		most := failedRetry * 3 / 2 // with jitter
+		if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > most {
+			t.Errorf("looked at again after %v (error %v), want no error and at most %v", result.RequeueAfter, err, most)
 		}
-		return c.SubResource(sub).Patch(ctx, o, p, opts...)
-	}})
-	r.publish(bad, "0.000", app(3000))
-	r.publish(good, "0.000", app(3000))
-	result, err := l.once()
-	most := failedRetry * 3 / 2 // with jitter
-	if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > most {
-		t.Errorf("looked at again after %v (error %v), want no error and at most %v", result.RequeueAfter, err, most)
-	}
-	r.limitIs(good, 3000, "of the other pod")
-	log := r.log.String()
-	if strings.Count(log, "pod not dealt with") != 1 || !strings.Contains(log, `"pod":"bad"`) || !strings.Contains(log, broken.Error()) {
-		t.Errorf("log:\n%swant one line that names the pod and the error", log)
-	}
-	var m dto.Metric
-	if err := l.Metrics.Errors.Write(&m); err != nil || m.GetCounter().GetValue() != 1 {
-		t.Errorf("counted %v errors (%v), want 1", m.GetCounter().GetValue(), err)
-	}
-	l.Reconciler.Client = whole
-	l.settles(bad, v1alpha1.PhaseApplied, reasons.Settled)
+		r.limitIs(good, 3000, "of the other pod")
+		log := r.log.String()
+		if strings.Count(log, "pod not dealt with") != 1 || !strings.Contains(log, `"pod":"bad"`) || !strings.Contains(log, broken.Error()) {
+			t.Errorf("log:\n%swant one line that names the pod and the error", log)
+		}
+		var m dto.Metric
+		if err := l.Metrics.Errors.Write(&m); err != nil || m.GetCounter().GetValue() != 1 {
+			t.Errorf("counted %v errors (%v), want 1", m.GetCounter().GetValue(), err)
+		}
+		l.Reconciler.Client = whole
+		l.settles(bad, v1alpha1.PhaseApplied, reasons.Settled)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = l.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: r.kubelet.Node}})
-	if strings.Count(r.log.String(), "pod not dealt with") != 1 || err == nil {
-		t.Errorf("a reconcile whose time is up: error %v; want an error and no line about a pod", err)
-	}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = l.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: r.kubelet.Node}})
+		if strings.Count(r.log.String(), "pod not dealt with") != 1 || err == nil {
+			t.Errorf("a reconcile whose time is up: error %v; want an error and no line about a pod", err)
+		}
+	})
 }
 
 // unready sets the pod to not Ready, as the kubelet does.
@@ -211,16 +212,18 @@ func restarted(s *corev1.PodStatus) {
 // harm writes the harm (not Ready, or a restart) into the status of the pod.
 func (r *rig) harm(pod *corev1.Pod, how func(*corev1.PodStatus)) {
 	r.Helper()
-	got := r.read(pod)
-	how(&got.Status)
-	r.must(r.Client.Status().Update(r.Context(), got))
+	r.until("the harm is stored", func() (bool, any) { // the kubelet may write at the same time
+		got := r.read(pod)
+		how(&got.Status)
+		err := r.Client.Status().Update(r.Context(), got)
+		return err == nil, err
+	})
 }
 
 // TestRevertsUntilItIsDone: an increase that the kubelet defers is taken back even where the answer
 // is lost, the pod changes under every attempt of a reconcile, or the API server refuses that, with a back-off.
 // That counts as no decrease.
 func TestRevertsUntilItIsDone(t *testing.T) {
-	r := newRig(t)
 	for name, disturb := range map[string]func(r *rig, p *corev1.Pod, attempt int, next func() podresize.Result) podresize.Result{
 		"answer-lost": func(_ *rig, _ *corev1.Pod, attempt int, next func() podresize.Result) podresize.Result {
 			result := next()
@@ -243,40 +246,41 @@ func TestRevertsUntilItIsDone(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := r.in(t)
-			l, attempts := r.live(), 0
-			pod := l.newPod(name)
-			r.kubelet.Answer(pod, apiserver.Defer)
-			r.publish(pod, "0.000", app(2000))
-			increased := false
-			l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(p *corev1.Pod, next func() podresize.Result) podresize.Result {
-				if !increased {
-					increased = true
-					return next()
+			inMemory(t, func(t *testing.T, r *rig) {
+				l, attempts := r.live(), 0
+				pod := l.newPod(name)
+				r.kubelet.Answer(pod, apiserver.Defer)
+				r.publish(pod, "0.000", app(2000))
+				increased := false
+				l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(p *corev1.Pod, next func() podresize.Result) podresize.Result {
+					if !increased {
+						increased = true
+						return next()
+					}
+					attempts++
+					return disturb(r, p, attempts, next)
+				}}
+				l.look(pod)
+				l.settles(pod, v1alpha1.PhaseFailed, reasons.ResizeDeferred)
+				if s := l.look(pod).Status; name == "refused" && (attempts != 1 ||
+					!strings.HasPrefix(s.Message, reasons.ResizeDeferred.Sentence()) ||
+					!strings.HasSuffix(s.Message, "not back in the spec: "+reasons.QuotaExceeded.Sentence()+": no room")) {
+					t.Errorf("%d attempts at once, want one and a back-off; the status says %q", attempts, s.Message)
 				}
-				attempts++
-				return disturb(r, p, attempts, next)
-			}}
-			l.look(pod)
-			l.settles(pod, v1alpha1.PhaseFailed, reasons.ResizeDeferred)
-			if s := l.look(pod).Status; name == "refused" && (attempts != 1 ||
-				!strings.HasPrefix(s.Message, reasons.ResizeDeferred.Sentence()) ||
-				!strings.HasSuffix(s.Message, "not back in the spec: "+reasons.QuotaExceeded.Sentence()+": no room")) {
-				t.Errorf("%d attempts at once, want one and a back-off; the status says %q", attempts, s.Message)
-			}
-			l.ahead += 2 * r.config.ServerBackoff
-			l.gets(pod, 500)
-			r.harm(pod, unready)
-			l.look(pod)
-			s := l.look(pod).Status
-			if !s.LastDecreaseTime.IsZero() || s.Rollback.Limits != nil || !s.Rollback.LastHarmfulDecreaseTime.IsZero() {
-				t.Errorf("a decrease is noted that never happened: %+v", s)
-			}
-			if s.Phase != v1alpha1.PhaseFailed || s.Reason != string(reasons.ResizeDeferred) || s.Retry.Failures != 1 ||
-				strings.Contains(s.Message, "not back") ||
-				attempts == 0 || name == "conflicts" && attempts <= conflictsAtOnce {
-				t.Errorf("%d attempts, status %+v", attempts, s)
-			}
+				l.ahead += 2 * r.config.ServerBackoff
+				l.gets(pod, 500)
+				r.harm(pod, unready)
+				l.look(pod)
+				s := l.look(pod).Status
+				if !s.LastDecreaseTime.IsZero() || s.Rollback.Limits != nil || !s.Rollback.LastHarmfulDecreaseTime.IsZero() {
+					t.Errorf("a decrease is noted that never happened: %+v", s)
+				}
+				if s.Phase != v1alpha1.PhaseFailed || s.Reason != string(reasons.ResizeDeferred) || s.Retry.Failures != 1 ||
+					strings.Contains(s.Message, "not back") ||
+					attempts == 0 || name == "conflicts" && attempts <= conflictsAtOnce {
+					t.Errorf("%d attempts, status %+v", attempts, s)
+				}
+			})
 		})
 	}
 }
@@ -284,9 +288,8 @@ func TestRevertsUntilItIsDone(t *testing.T) {
 // TestRollsBackAHarmfulDecrease: a pod that is not Ready, or restarts, right after it was lowered gets
 // its limits back. Other kinds of harm: TestRollsBackHarm (internal/lifecycle).
 func TestRollsBackAHarmfulDecrease(t *testing.T) {
-	r := newRig(t)
 	for name, how := range map[string]func(*corev1.PodStatus){"not-ready": unready, "restarted": restarted} {
-		t.Run(name, func(t *testing.T) { r.in(t).rollsBack(name, how) })
+		t.Run(name, func(t *testing.T) { inMemory(t, func(_ *testing.T, r *rig) { r.rollsBack(name, how) }) })
 	}
 }
 
@@ -366,45 +369,45 @@ func TestADroppedEventIsNotForgotten(t *testing.T) {
 // TestADroppedEventIsSentLater: an Event that was dropped is sent at a later look, once, if the pod is still in
 // the state that it tells of.
 func TestADroppedEventIsSentLater(t *testing.T) {
-	r := newRig(t)
 	for name, still := range map[string]bool{"still refused": true, "accepted since": false} {
 		t.Run(name, func(t *testing.T) {
-			r.hear() // the other's Lease is dated ten minutes ahead
-			l := r.in(t).live()
-			told := &droppingEvents{}
-			pod := l.raised(map[bool]string{true: "still", false: "since"}[still])
-			l.Events = told
-			whole := l.resizes.Resizer
-			l.resizes.Resizer = fakeResizer{Resizer: whole, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
-				return podresize.Result{Outcome: podresize.PolicyRefused, Message: "no"}
-			}}
-			r.publish(pod, "0.000", app(3000))
-			l.settles(pod, v1alpha1.PhaseFailed, reasons.PolicyRefused)
-			for range 3 {
-				l.look(pod)
-			}
-			if told.dropped != 1 {
-				t.Errorf("%d Events count as dropped, want one", told.dropped)
-			}
-			if !still {
-				l.resizes.Resizer = whole
-				l.pass(10 * time.Minute)
-				l.gets(pod, 3000)
-				l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			}
-			told.sends = true
-			for range 3 {
-				l.look(pod)
-			}
-			got := 0
-			for _, reason := range told.sent {
-				if reason == string(reasons.PolicyRefused) {
-					got++
+			inMemory(t, func(t *testing.T, r *rig) {
+				l := r.live()
+				told := &droppingEvents{}
+				pod := l.raised(map[bool]string{true: "still", false: "since"}[still])
+				l.Events = told
+				whole := l.resizes.Resizer
+				l.resizes.Resizer = fakeResizer{Resizer: whole, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
+					return podresize.Result{Outcome: podresize.PolicyRefused, Message: "no"}
+				}}
+				r.publish(pod, "0.000", app(3000))
+				l.settles(pod, v1alpha1.PhaseFailed, reasons.PolicyRefused)
+				for range 3 {
+					l.look(pod)
 				}
-			}
-			if want := map[bool]int{true: 1, false: 0}[still]; got != want {
-				t.Errorf("sent %v, want the refusal %d times", told.sent, want)
-			}
+				if told.dropped != 1 {
+					t.Errorf("%d Events count as dropped, want one", told.dropped)
+				}
+				if !still {
+					l.resizes.Resizer = whole
+					l.pass(10 * time.Minute)
+					l.gets(pod, 3000)
+					l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+				}
+				told.sends = true
+				for range 3 {
+					l.look(pod)
+				}
+				got := 0
+				for _, reason := range told.sent {
+					if reason == string(reasons.PolicyRefused) {
+						got++
+					}
+				}
+				if want := map[bool]int{true: 1, false: 0}[still]; got != want {
+					t.Errorf("sent %v, want the refusal %d times", told.sent, want)
+				}
+			})
 		})
 	}
 }

@@ -96,148 +96,150 @@ func (r *rig) healthyBeside() *corev1.Pod {
 // TestHangingWebhooks: pods whose resizes hang are tried seldom, and a look at their node takes no
 // time; a healthy pod of the node gets its resize all the same.
 func TestHangingWebhooks(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	l.jitter = exactly
-	tries, looking := 0, false
-	l.resizes.Resizer = fakeResizer{apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
-		if looking {
-			t.Error("a look at the node resizes")
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		l.jitter = exactly
+		tries, looking := 0, false
+		l.resizes.Resizer = fakeResizer{apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+			if looking {
+				t.Error("a look at the node resizes")
+			}
+			if pod.Namespace != r.namespace {
+				return next()
+			}
+			tries++
+			l.ahead += podresize.Timeout
+			return podresize.Result{Outcome: podresize.Unknown, Message: "no answer"}
+		}, dry: answer(podresize.Unknown).(fakeResizer).dry, Resizer: l.counter}
+		var pods []*corev1.Pod
+		for i := range 3 {
+			pods = append(pods, r.pod(fmt.Sprintf("sick-%d", i), "100m", "500m"))
 		}
-		if pod.Namespace != r.namespace {
-			return next()
+		healthy := r.healthyBeside()
+		pods = append(pods, healthy)
+		l.look(healthy)
+		for _, pod := range pods {
+			r.publish(pod, "0.000", app(2000))
 		}
-		tries++
-		l.ahead += podresize.Timeout
-		return podresize.Result{Outcome: podresize.Unknown, Message: "no answer"}
-	}, dry: answer(podresize.Unknown).(fakeResizer).dry, Resizer: l.counter}
-	var pods []*corev1.Pod
-	for i := range 3 {
-		pods = append(pods, r.pod(fmt.Sprintf("sick-%d", i), "100m", "500m"))
-	}
-	healthy := r.healthyBeside()
-	pods = append(pods, healthy)
-	l.look(healthy)
-	for _, pod := range pods {
-		r.publish(pod, "0.000", app(2000))
-	}
-	step := func(d time.Duration) {
-		l.pass(d)
-		for range 10 {
-			looking = true
-			_, err := l.Reconcile(t.Context(), request(r.kubelet.Node))
-			if looking = false; err != nil || !l.steps() {
-				r.must(err)
-				return
+		step := func(d time.Duration) {
+			l.pass(d)
+			for range 10 {
+				looking = true
+				_, err := l.Reconcile(t.Context(), request(r.kubelet.Node))
+				if looking = false; err != nil || !l.steps() {
+					r.must(err)
+					return
+				}
 			}
 		}
-	}
-	for range 3 {
-		step(time.Second)
-	}
-	r.limitIs(healthy, 2000, "of the healthy pod after three looks")
-	for start := l.ahead; l.ahead < start+10*time.Minute; {
-		step(40 * time.Second)
-	}
-	if tries > 12 {
-		t.Errorf("%d attempts in ten minutes, want some for the breaker and a probe now and then", tries)
-	}
-	r.must(r.Client.Delete(t.Context(), healthy))
+		for range 3 {
+			step(time.Second)
+		}
+		r.limitIs(healthy, 2000, "of the healthy pod after three looks")
+		for start := l.ahead; l.ahead < start+10*time.Minute; {
+			step(40 * time.Second)
+		}
+		if tries > 12 {
+			t.Errorf("%d attempts in ten minutes, want some for the breaker and a probe now and then", tries)
+		}
+		r.must(r.Client.Delete(t.Context(), healthy))
+	})
 }
 
 // TestHangsAlone runs the whole controller with as many pods behind a hanging webhook as there are
 // workers, on all nodes: while none of them is answered, healthy pods of the same nodes are resized
 // again and again.
 func TestHangsAlone(t *testing.T) {
-	r := newRig(t)
-	r.config.Nodes = 1
-	hangs := make(chan struct{})
-	var once bool
-	release := func() {
-		if !once {
-			close(hangs)
-			once = true
-		}
-	}
-	sickNamespace := r.namespace
-	r.start(func(re *Reconciler) {
-		re.resizes.Resizer = fakeResizer{Resizer: re.resizes.Resizer, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
-			if pod.Namespace == sickNamespace {
-				<-hangs
-				return podresize.Result{Outcome: podresize.Unknown, Message: "no answer"}
+	inMemory(t, func(t *testing.T, r *rig) {
+		r.config.Nodes = 1
+		hangs := make(chan struct{})
+		var once bool
+		release := func() {
+			if !once {
+				close(hangs)
+				once = true
 			}
-			return next()
-		}}
+		}
+		sickNamespace := r.namespace
+		r.start(func(re *Reconciler) {
+			re.resizes.Resizer = fakeResizer{Resizer: re.resizes.Resizer, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+				if pod.Namespace == sickNamespace {
+					<-hangs
+					return podresize.Result{Outcome: podresize.Unknown, Message: "no answer"}
+				}
+				return next()
+			}}
+		})
+		t.Cleanup(release) // before the controller stops
+		var sick []*corev1.Pod
+		for i := range 12 {
+			sick = append(sick, r.pod(fmt.Sprintf("sick-%d", i), "50m", "500m"))
+		}
+		healthy := r.healthyBeside()
+		for _, pod := range append(sick, healthy) {
+			r.allocation(pod, "made", recorded)
+		}
+		for _, pod := range sick {
+			r.decide(pod, v1alpha1.Decision{Demand: 900, Budget: 100, Floor: 10, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing}, app(2000))
+		}
+		for i := range 5 {
+			r.at(healthy, cpu.Milli(1000+500*i))
+		}
+		for _, pod := range sick {
+			r.limitIs(pod, 500, "while its resize hangs")
+		}
+		release()
+		r.must(r.Client.Delete(t.Context(), healthy))
 	})
-	t.Cleanup(release) // before the controller stops
-	var sick []*corev1.Pod
-	for i := range 12 {
-		sick = append(sick, r.pod(fmt.Sprintf("sick-%d", i), "50m", "500m"))
-	}
-	healthy := r.healthyBeside()
-	for _, pod := range append(sick, healthy) {
-		r.allocation(pod, "made", recorded)
-	}
-	for _, pod := range sick {
-		r.decide(pod, v1alpha1.Decision{Demand: 900, Budget: 100, Floor: 10, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing}, app(2000))
-	}
-	for i := range 5 {
-		r.at(healthy, cpu.Milli(1000+500*i))
-	}
-	for _, pod := range sick {
-		r.limitIs(pod, 500, "while its resize hangs")
-	}
-	release()
-	r.must(r.Client.Delete(t.Context(), healthy))
 }
 
 // TestRefusedInOneNamespace: an authorizer that refuses in one namespace costs only that one. The gate
 // stays open as long as a review by the API server says that resizes are allowed.
 func TestRefusedInOneNamespace(t *testing.T) {
-	r := newRig(t)
 	for name, outcome := range map[string]podresize.Outcome{"not-allowed": podresize.NotAllowed, "not-served": podresize.NotServed} {
 		t.Run(name, func(t *testing.T) {
-			r := r.in(t)
-			r.namespace = r.Namespace(t)
-			r.mode(r.namespace, kube.ModeEnforce)
-			r.hear()
-			l := r.live()
-			l.jitter = exactly
-			tries := 0
-			l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
-				if pod.Namespace != r.namespace {
-					return next()
+			inMemory(t, func(t *testing.T, r *rig) {
+				r.namespace = r.Namespace(t)
+				r.mode(r.namespace, kube.ModeEnforce)
+				r.hear()
+				l := r.live()
+				l.jitter = exactly
+				tries := 0
+				l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+					if pod.Namespace != r.namespace {
+						return next()
+					}
+					tries++
+					return podresize.Result{Outcome: outcome, Message: "because"}
+				}}
+				fenced, second, healthy := r.pod("fenced-"+name, "100m", "500m"), r.pod("second-"+name, "100m", "500m"), r.healthyBeside()
+				l.look(healthy)
+				for _, pod := range []*corev1.Pod{fenced, second, healthy} {
+					r.publish(pod, "0.000", app(2000))
 				}
-				tries++
-				return podresize.Result{Outcome: outcome, Message: "because"}
-			}}
-			fenced, second, healthy := r.pod("fenced-"+name, "100m", "500m"), r.pod("second-"+name, "100m", "500m"), r.healthyBeside()
-			l.look(healthy)
-			for _, pod := range []*corev1.Pod{fenced, second, healthy} {
-				r.publish(pod, "0.000", app(2000))
-			}
-			l.look(healthy)
-			if tries == 0 || tries > 2 {
-				t.Errorf("%d tries, want no more than what was under way", tries)
-			}
-			r.limitIs(healthy, 2000, "of a pod of another namespace")
-			if reason, _ := l.Gate.Closed(); reason != "" {
-				t.Errorf("the gate is closed: %s", reason)
-			}
-			r.must(l.Gate.Check(t.Context()))
-			if reason, why := l.Gate.Closed(); reason != "" {
-				t.Errorf("the gate is closed after a check: %s, %s", reason, why)
-			}
-			before := tries
-			l.pass(7 * time.Second) // the back-off of the pods is over, the breaker is open
-			if s := l.look(fenced).Status; tries != before || !strings.Contains(s.Message, r.namespace) {
-				t.Errorf("%d more tries; status %+v, want its namespace named", tries-before, s)
-			}
-			l.resizes.Resizer = l.counter
-			l.pass(time.Minute)
-			l.settles(fenced, v1alpha1.PhaseApplied, reasons.Settled)
-			l.settles(second, v1alpha1.PhaseApplied, reasons.Settled)
-			r.must(r.Client.Delete(t.Context(), healthy))
+				l.look(healthy)
+				if tries == 0 || tries > 2 {
+					t.Errorf("%d tries, want no more than what was under way", tries)
+				}
+				r.limitIs(healthy, 2000, "of a pod of another namespace")
+				if reason, _ := l.Gate.Closed(); reason != "" {
+					t.Errorf("the gate is closed: %s", reason)
+				}
+				r.must(l.Gate.Check(t.Context()))
+				if reason, why := l.Gate.Closed(); reason != "" {
+					t.Errorf("the gate is closed after a check: %s, %s", reason, why)
+				}
+				before := tries
+				l.pass(7 * time.Second) // the back-off of the pods is over, the breaker is open
+				if s := l.look(fenced).Status; tries != before || !strings.Contains(s.Message, r.namespace) {
+					t.Errorf("%d more tries; status %+v, want its namespace named", tries-before, s)
+				}
+				l.resizes.Resizer = l.counter
+				l.pass(time.Minute)
+				l.settles(fenced, v1alpha1.PhaseApplied, reasons.Settled)
+				l.settles(second, v1alpha1.PhaseApplied, reasons.Settled)
+				r.must(r.Client.Delete(t.Context(), healthy))
+			})
 		})
 	}
 }
@@ -245,116 +247,119 @@ func TestRefusedInOneNamespace(t *testing.T) {
 // TestAPanicCostsItsPod: where the decision about a pod panics, or its resize does, the others go on, and the
 // panic is counted and logged with its stack.
 func TestAPanicCostsItsPod(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	l.jitter = exactly
-	bad, good := l.newPod("bad"), l.newPod("good")
-	tries := 0
-	l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
-		if pod.Name == bad.Name {
-			tries++
-			panic("poison")
-		}
-		return next()
-	}}
-	for _, pod := range []*corev1.Pod{bad, good} {
-		r.publish(pod, "0.000", app(2000))
-	}
-	for range 5 {
-		l.look(good)
-	}
-	r.limitIs(good, 2000, "of the other pod")
-	if log := r.log.String(); tries != 1 || !strings.Contains(log, "poison") || !strings.Contains(log, "pacing_test.go") {
-		t.Errorf("%d tries, want one and then a wait; log:\n%s", tries, log)
-	}
-	if !strings.Contains(r.audit.String(), `"pod":"bad"`) {
-		t.Error("no audit line about the attempt")
-	}
-	panics := func() float64 {
-		var m dto.Metric
-		r.must(l.Metrics.Panics.Write(&m))
-		return m.GetCounter().GetValue()
-	}
-	if panics() != 1 {
-		t.Errorf("%v panics are counted, want 1", panics())
-	}
-	l.resizes.Resizer = l.counter
-	l.pass(time.Minute)
-	l.settles(bad, v1alpha1.PhaseApplied, reasons.Settled)
-
-	look := &snapshot{pods: []*podState{{pod: bad}, {pod: good}}}
-	look.pods[0].facts.UID = "bad"
-	tasks := l.Reconciler.decide(t.Context(), look, func(_ lifecycle.Config, _ lifecycle.Node, pods []lifecycle.Pod, _ time.Time) (tasks []lifecycle.Task) {
-		for i, p := range pods {
-			if p.UID == "bad" {
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		l.jitter = exactly
+		bad, good := l.newPod("bad"), l.newPod("good")
+		tries := 0
+		l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+			if pod.Name == bad.Name {
+				tries++
 				panic("poison")
 			}
-			tasks = append(tasks, lifecycle.Task{Pod: i})
+			return next()
+		}}
+		for _, pod := range []*corev1.Pod{bad, good} {
+			r.publish(pod, "0.000", app(2000))
 		}
-		return tasks
+		for range 5 {
+			l.look(good)
+		}
+		r.limitIs(good, 2000, "of the other pod")
+		if log := r.log.String(); tries != 1 || !strings.Contains(log, "poison") || !strings.Contains(log, "pacing_test.go") {
+			t.Errorf("%d tries, want one and then a wait; log:\n%s", tries, log)
+		}
+		if !strings.Contains(r.audit.String(), `"pod":"bad"`) {
+			t.Error("no audit line about the attempt")
+		}
+		panics := func() float64 {
+			var m dto.Metric
+			r.must(l.Metrics.Panics.Write(&m))
+			return m.GetCounter().GetValue()
+		}
+		if panics() != 1 {
+			t.Errorf("%v panics are counted, want 1", panics())
+		}
+		l.resizes.Resizer = l.counter
+		l.pass(time.Minute)
+		l.settles(bad, v1alpha1.PhaseApplied, reasons.Settled)
+
+		look := &snapshot{pods: []*podState{{pod: bad}, {pod: good}}}
+		look.pods[0].facts.UID = "bad"
+		tasks := l.Reconciler.decide(t.Context(), look, func(_ lifecycle.Config, _ lifecycle.Node, pods []lifecycle.Pod, _ time.Time) (tasks []lifecycle.Task) {
+			for i, p := range pods {
+				if p.UID == "bad" {
+					panic("poison")
+				}
+				tasks = append(tasks, lifecycle.Task{Pod: i})
+			}
+			return tasks
+		})
+		if len(tasks) != 1 || tasks[0].pod != good || look.recheckAt.IsZero() || !slices.Equal(look.leftOut, []types.UID{bad.UID}) || panics() != 2 {
+			t.Errorf("%d tasks and %v panics, want the task of the other pod", len(tasks), panics())
+		}
 	})
-	if len(tasks) != 1 || tasks[0].pod != good || look.recheckAt.IsZero() || !slices.Equal(look.leftOut, []types.UID{bad.UID}) || panics() != 2 {
-		t.Errorf("%d tasks and %v panics, want the task of the other pod", len(tasks), panics())
-	}
 }
 
 // TestShortWaitIsNotWritten: a pod that waits some seconds for a token is not written to, and is
 // resized in its turn.
 func TestShortWaitIsNotWritten(t *testing.T) {
-	r := newRig(t)
-	r.config.Resizes.Burst, r.config.Resizes.PerSecond, r.config.Resizes.PerNode = 1, 1, 0
-	l := r.live()
-	pods := []*corev1.Pod{l.newPod("a"), l.newPod("b"), l.newPod("c")}
-	for _, pod := range pods {
-		r.publish(pod, "0.000", app(2000))
-	}
-	before := len(l.writes())
-	l.look(pods[0])
-	// The dry run, the resize and what became of it.
-	if n := len(l.writes()) - before; n != 3 || l.counter.resizes() != 1 {
-		t.Errorf("%d writes and %d resizes, want 3 and 1", n, l.counter.resizes())
-	}
-	waiting := 0
-	for _, pod := range pods {
-		if pa := r.stored(pod); pa.Status.Reason == string(reasons.NoDecisionYet) {
-			waiting++
+	inMemory(t, func(t *testing.T, r *rig) {
+		r.config.Resizes.Burst, r.config.Resizes.PerSecond, r.config.Resizes.PerNode = 1, 1, 0
+		l := r.live()
+		pods := []*corev1.Pod{l.newPod("a"), l.newPod("b"), l.newPod("c")}
+		for _, pod := range pods {
+			r.publish(pod, "0.000", app(2000))
 		}
-	}
-	if waiting != 2 {
-		t.Errorf("%d pods have the status of before, want the 2 that wait", waiting)
-	}
-	l.until("all have had their turn", func() (bool, any) {
-		l.ahead += 500 * time.Millisecond
+		before := len(l.writes())
 		l.look(pods[0])
-		return l.counter.resizes() == 3, l.counter.resizes()
+		// The dry run, the resize and what became of it.
+		if n := len(l.writes()) - before; n != 3 || l.counter.resizes() != 1 {
+			t.Errorf("%d writes and %d resizes, want 3 and 1", n, l.counter.resizes())
+		}
+		waiting := 0
+		for _, pod := range pods {
+			if pa := r.stored(pod); pa.Status.Reason == string(reasons.NoDecisionYet) {
+				waiting++
+			}
+		}
+		if waiting != 2 {
+			t.Errorf("%d pods have the status of before, want the 2 that wait", waiting)
+		}
+		l.until("all have had their turn", func() (bool, any) {
+			l.ahead += 500 * time.Millisecond
+			l.look(pods[0])
+			return l.counter.resizes() == 3, l.counter.resizes()
+		})
 	})
 }
 
 // TestTheTurnOutlastsTheDecision: a pod that has waited for its turn for longer than its decision was
 // fresh is resized in its turn, as its agent stands by the decision; without the agent it is not.
 func TestTheTurnOutlastsTheDecision(t *testing.T) {
-	r := newRig(t)
-	r.config.Resizes.Burst, r.config.Resizes.PerSecond, r.config.Resizes.PerNode = 1, 0.01, 0
-	l := r.live()
-	pods := []*corev1.Pod{l.newPod("first"), l.newPod("second"), l.newPod("third")}
-	l.pass(105 * time.Second) // the burst is there
-	for _, pod := range pods {
-		r.publish(pod, "0.000", app(2000))
-		l.look(pod)
-	}
-	l.pass(105 * time.Second) // no look meanwhile
-	l.look(pods[1])
-	r.limitIs(pods[1], 2000, "in its turn")
-	r.limitIs(pods[2], 500, "before its turn")
-	l.ahead += 105 * time.Second // the agent is unresponsive
-	if !l.steps() {
-		t.Error("the third pod has had no turn")
-	}
-	if s := l.look(pods[2]).Status; s.Reason != string(reasons.AgentUnresponsive) {
-		t.Errorf("status %+v", s)
-	}
-	r.limitIs(pods[2], 500, "without its agent")
-	if l.counter.resizes() != 2 {
-		t.Errorf("%d resizes, want 2", l.counter.resizes())
-	}
+	inMemory(t, func(t *testing.T, r *rig) {
+		r.config.Resizes.Burst, r.config.Resizes.PerSecond, r.config.Resizes.PerNode = 1, 0.01, 0
+		l := r.live()
+		pods := []*corev1.Pod{l.newPod("first"), l.newPod("second"), l.newPod("third")}
+		l.pass(105 * time.Second) // the burst is there
+		for _, pod := range pods {
+			r.publish(pod, "0.000", app(2000))
+			l.look(pod)
+		}
+		l.pass(105 * time.Second) // no look meanwhile
+		l.look(pods[1])
+		r.limitIs(pods[1], 2000, "in its turn")
+		r.limitIs(pods[2], 500, "before its turn")
+		l.ahead += 105 * time.Second // the agent is unresponsive
+		if !l.steps() {
+			t.Error("the third pod has had no turn")
+		}
+		if s := l.look(pods[2]).Status; s.Reason != string(reasons.AgentUnresponsive) {
+			t.Errorf("status %+v", s)
+		}
+		r.limitIs(pods[2], 500, "without its agent")
+		if l.counter.resizes() != 2 {
+			t.Errorf("%d resizes, want 2", l.counter.resizes())
+		}
+	})
 }

@@ -31,25 +31,26 @@ import (
 )
 
 func TestRecordsBeforeResizing(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	seen := 0
-	l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
-		seen++
-		r.declaredIs(r.stored(pod), app(500))
-		cm := &corev1.ConfigMap{}
-		key := client.ObjectKey{Namespace: r.config.Namespace, Name: restore.LedgerName(r.kubelet.Node)}
-		r.must(r.Client.Get(r.Context(), key, cm))
-		e, ok := restore.ReadEntry(cm, pod.UID)
-		if !ok || !kube.SameLimits(e.Limits, []v1alpha1.ContainerLimit{app(500)}) || e.Pod != pod.Name {
-			t.Errorf("ledger entry at the time of a resize: %+v", e)
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		seen := 0
+		l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+			seen++
+			r.declaredIs(r.stored(pod), app(500))
+			cm := &corev1.ConfigMap{}
+			key := client.ObjectKey{Namespace: r.config.Namespace, Name: restore.LedgerName(r.kubelet.Node)}
+			r.must(r.Client.Get(r.Context(), key, cm))
+			e, ok := restore.ReadEntry(cm, pod.UID)
+			if !ok || !kube.SameLimits(e.Limits, []v1alpha1.ContainerLimit{app(500)}) || e.Pod != pod.Name {
+				t.Errorf("ledger entry at the time of a resize: %+v", e)
+			}
+			return next()
+		}}
+		l.raised("web")
+		if seen == 0 {
+			t.Error("no resize was seen")
 		}
-		return next()
-	}}
-	l.raised("web")
-	if seen == 0 {
-		t.Error("no resize was seen")
-	}
+	})
 }
 
 // lose is what vanishes together with the controller.
@@ -74,7 +75,6 @@ func (r *rig) vanish(pod *corev1.Pod, what lose) {
 }
 
 func TestNeverForgetsDeclared(t *testing.T) {
-	r := newRig(t)
 	for name, lost := range map[string]struct {
 		what            []lose
 		memory, writers bool
@@ -91,32 +91,33 @@ func TestNeverForgetsDeclared(t *testing.T) {
 		"all-and-managed-fields": {[]lose{theAllocation, theLedger}, true, true, "", reasons.DeclaredLimitUnknown, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := r.in(t)
-			l := r.live()
-			pod := r.templated(name, lost.template)
-			l.settlesAt(pod, 2000)
-			for _, what := range lost.what {
-				r.vanish(pod, what)
-			}
-			if lost.writers {
-				r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
-			}
-			if lost.memory {
-				l = r.live()
-			}
-			phase := map[reasons.Reason]v1alpha1.Phase{
-				reasons.NoDecisionYet: v1alpha1.PhasePending, reasons.Settled: v1alpha1.PhaseApplied,
-				reasons.DeclaredLimitUnknown: v1alpha1.PhaseNotApplied,
-			}[lost.want]
-			pa := l.settles(pod, phase, lost.want)
-			if lost.declared > 0 {
-				r.declaredIs(pa, app(lost.declared))
-			} else {
-				r.declaredIs(pa)
-				r.publish(pod, "0.000", app(3000))
-				l.settles(pod, phase, lost.want)
-			}
-			r.limitIs(pod, 2000, "as before")
+			inMemory(t, func(t *testing.T, r *rig) {
+				l := r.live()
+				pod := r.templated(name, lost.template)
+				l.settlesAt(pod, 2000)
+				for _, what := range lost.what {
+					r.vanish(pod, what)
+				}
+				if lost.writers {
+					r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
+				}
+				if lost.memory {
+					l = r.live()
+				}
+				phase := map[reasons.Reason]v1alpha1.Phase{
+					reasons.NoDecisionYet: v1alpha1.PhasePending, reasons.Settled: v1alpha1.PhaseApplied,
+					reasons.DeclaredLimitUnknown: v1alpha1.PhaseNotApplied,
+				}[lost.want]
+				pa := l.settles(pod, phase, lost.want)
+				if lost.declared > 0 {
+					r.declaredIs(pa, app(lost.declared))
+				} else {
+					r.declaredIs(pa)
+					r.publish(pod, "0.000", app(3000))
+					l.settles(pod, phase, lost.want)
+				}
+				r.limitIs(pod, 2000, "as before")
+			})
 		})
 	}
 }
@@ -140,27 +141,29 @@ func (r *rig) templated(name, template string) *corev1.Pod {
 
 // TestTemplateOfARevision: a pod of a StatefulSet was made from the revision that it names.
 func TestTemplateOfARevision(t *testing.T) {
-	r := newRig(t)
-	finder := restore.Finder{Live: r.Client, Namespace: r.config.Namespace}
-	// The template of the StatefulSet is newer (900m) than the revision that the pod was made from (600m).
-	yes := true
-	owner := []metav1.OwnerReference{{
-		APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "11111111-2222-3333-4444-555555555555", Controller: &yes,
-	}}
-	rev := &appsv1.ControllerRevision{}
-	rev.Namespace, rev.Name, rev.OwnerReferences = r.namespace, "db-7d9f", owner
-	rev.Data.Raw = []byte(`{"spec":{"template":{"$patch":"replace","spec":{"containers":[{"name":"app",` +
-		`"resources":{"requests":{"cpu":"100m"},"limits":{"cpu":"600m"}}}]}}}}`)
-	r.must(r.Client.Create(r.Context(), rev))
-	for _, label := range []string{"db-7d9f", "7d9f"} {
-		pod := apiserver.Pod(r.namespace, "db", apiserver.Container("app", "100m", "500m"))
-		pod.OwnerReferences, pod.Labels = owner, map[string]string{appsv1.ControllerRevisionHashLabelKey: label}
-		pod.UID, pod.Spec.NodeName, pod.Generation = "web", "n1", 2 // and nothing tells which manager wrote the limits
-		found, err := finder.Find(t.Context(), pod, restore.Records{})
-		if err != nil || !kube.SameLimits(found.Limits, []v1alpha1.ContainerLimit{app(600)}) {
-			t.Errorf("label %s: declared limits %v, %v: want app=600m", label, found.Limits, err)
+	inMemory(t, func(t *testing.T, r *rig) {
+		finder := restore.Finder{Live: r.Client, Namespace: r.config.Namespace}
+		// The template of the StatefulSet is newer (900m) than the revision that the pod was made from
+		// (600m).
+		yes := true
+		owner := []metav1.OwnerReference{{
+			APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "11111111-2222-3333-4444-555555555555", Controller: &yes,
+		}}
+		rev := &appsv1.ControllerRevision{}
+		rev.Namespace, rev.Name, rev.OwnerReferences = r.namespace, "db-7d9f", owner
+		rev.Data.Raw = []byte(`{"spec":{"template":{"$patch":"replace","spec":{"containers":[{"name":"app",` +
+			`"resources":{"requests":{"cpu":"100m"},"limits":{"cpu":"600m"}}}]}}}}`)
+		r.must(r.Client.Create(r.Context(), rev))
+		for _, label := range []string{"db-7d9f", "7d9f"} {
+			pod := apiserver.Pod(r.namespace, "db", apiserver.Container("app", "100m", "500m"))
+			pod.OwnerReferences, pod.Labels = owner, map[string]string{appsv1.ControllerRevisionHashLabelKey: label}
+			pod.UID, pod.Spec.NodeName, pod.Generation = "web", "n1", 2 // and nothing tells which manager wrote the limits
+			found, err := finder.Find(t.Context(), pod, restore.Records{})
+			if err != nil || !kube.SameLimits(found.Limits, []v1alpha1.ContainerLimit{app(600)}) {
+				t.Errorf("label %s: declared limits %v, %v: want app=600m", label, found.Limits, err)
+			}
 		}
-	}
+	})
 }
 
 // TestComesBackQuietly plays one history - a pod appears, is raised, is lowered and restored - and
@@ -168,25 +171,26 @@ func TestTemplateOfARevision(t *testing.T) {
 // brings the history to the same end with the same number of resizes, and the declared limits stay
 // what they were.
 func TestComesBackQuietly(t *testing.T) {
-	r := newRig(t)
-	n, generation := r.history(0, false, nothing)
-	if n < 10 {
-		t.Fatalf("the history takes %d writes: too few to tell anything", n)
-	}
-	for at := 1; at <= n; at++ {
-		for i, run := range []struct {
-			done bool
-			lost lose
-		}{{false, nothing}, {true, nothing}, {true, []lose{theAllocation, theLedger}[at%2]}} {
-			if os.Getenv("MBCAS_LONG") == "" && i != at%3 {
-				continue // one way at each write, all three with MBCAS_LONG=1
-			}
-			if _, got := r.history(at, run.done, run.lost); got != generation {
-				t.Errorf("killed at write %d of %d, done %v, losing %s: the pod ends at generation %d, undisturbed at %d",
-					at, n, run.done, run.lost, got, generation)
+	inMemory(t, func(t *testing.T, r *rig) {
+		n, generation := r.history(0, false, nothing)
+		if n < 10 {
+			t.Fatalf("the history takes %d writes: too few to tell anything", n)
+		}
+		for at := 1; at <= n; at++ {
+			for i, run := range []struct {
+				done bool
+				lost lose
+			}{{false, nothing}, {true, nothing}, {true, []lose{theAllocation, theLedger}[at%2]}} {
+				if os.Getenv("MBCAS_LONG") == "" && i != at%3 {
+					continue // one way at each write, all three with MBCAS_LONG=1
+				}
+				if _, got := r.history(at, run.done, run.lost); got != generation {
+					t.Errorf("killed at write %d of %d, done %v, losing %s: the pod ends at generation %d, undisturbed at %d",
+						at, n, run.done, run.lost, got, generation)
+				}
 			}
 		}
-	}
+	})
 }
 
 // history returns how many writes it took and the generation at which the pod ended: every resize
@@ -238,266 +242,275 @@ func (r *rig) history(dieAt int, done bool, lost lose) (writes int, generation i
 
 // TestHoldsOffAfterExternalChange: not even a restart shortens the hold-off after an external change.
 func TestHoldsOffAfterExternalChange(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := l.raised("web")
-	r.resizeAs("another-client", pod, "900m")
-	r.declaredIs(l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange), app(900))
-	l = r.live()
-	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange)
-	r.limitIs(pod, 900, "as another client set it")
-	l.pass(l.Config.ExternalChangeHoldOff + time.Second)
-	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-	r.limitIs(pod, 2000, "after the hold-off")
-	r.declaredIs(r.stored(pod), app(900))
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.raised("web")
+		r.resizeAs("another-client", pod, "900m")
+		r.declaredIs(l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange), app(900))
+		l = r.live()
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange)
+		r.limitIs(pod, 900, "as another client set it")
+		l.pass(l.Config.ExternalChangeHoldOff + time.Second)
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		r.limitIs(pod, 2000, "after the hold-off")
+		r.declaredIs(r.stored(pod), app(900))
+	})
 }
 
 // TestHoldsOffAfterALimitIsSetBack: a controller raises a pod and stops before it records that. Another
 // client sets the limit back to the one that is recorded, and the pod is left alone after that, once.
 func TestHoldsOffAfterALimitIsSetBack(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := l.newPod("web")
-	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
-	r.resizeAs(kube.FieldManager, pod, "2")
-	r.resizeAs("another-client", pod, "500m")
-	r.publish(pod, "0.000", app(2000))
-	r.declaredIs(l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange), app(500))
-	r.limitIs(pod, 500, "as another client set it")
-	l.pass(l.Config.ExternalChangeHoldOff + time.Second)
-	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-	r.limitIs(pod, 2000, "after the hold-off")
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.newPod("web")
+		l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
+		r.resizeAs(kube.FieldManager, pod, "2")
+		r.resizeAs("another-client", pod, "500m")
+		r.publish(pod, "0.000", app(2000))
+		r.declaredIs(l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange), app(500))
+		r.limitIs(pod, 500, "as another client set it")
+		l.pass(l.Config.ExternalChangeHoldOff + time.Second)
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		r.limitIs(pod, 2000, "after the hold-off")
+	})
 }
 
 // TestLeavesNothingBehind: that of a pod that opts out: TestFollowsEvents.
 func TestLeavesNothingBehind(t *testing.T) {
-	r := newRig(t)
 	t.Run("opted out after its allocation was deleted", func(t *testing.T) {
-		r := r.in(t)
-		l := r.live()
-		pod := l.raised("optout-late")
-		r.vanish(pod, theAllocation)
-		r.label(pod, "false")
-		l.gets(pod, 500)
+		inMemory(t, func(t *testing.T, r *rig) {
+			l := r.live()
+			pod := l.raised("optout-late")
+			r.vanish(pod, theAllocation)
+			r.label(pod, "false")
+			l.gets(pod, 500)
+		})
 	})
 	t.Run("mode off", func(t *testing.T) {
-		r := r.in(t)
-		l := r.live()
-		pod := l.raised("off")
-		r.mode(r.namespace, kube.ModeOff)
-		l.becomes(pod, "gone", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
-		r.limitIs(pod, 500, "as declared")
-		r.mode(r.namespace, kube.ModeEnforce)
+		inMemory(t, func(t *testing.T, r *rig) {
+			l := r.live()
+			pod := l.raised("off")
+			r.mode(r.namespace, kube.ModeOff)
+			l.becomes(pod, "gone", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
+			r.limitIs(pod, 500, "as declared")
+			r.mode(r.namespace, kube.ModeEnforce)
+		})
 	})
 }
 
 func TestRecommendNeverResizes(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	raised := l.raised("raised")
-	r.mode(r.namespace, kube.ModeRecommend)
-	fresh := r.pod("fresh", "100m", "500m")
-	l.settles(fresh, v1alpha1.PhaseNotApplied, reasons.Recommending)
-	before := l.counter.resizes()
-	for pod, limit := range map[*corev1.Pod]cpu.Milli{raised: 2000, fresh: 500} {
-		r.publish(pod, "0.000", app(3000))
-		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
-		r.limitIs(pod, limit, "in mode recommend")
-	}
-	if n := l.counter.resizes() - before; n != 0 {
-		t.Errorf("%d resizes in mode recommend", n)
-	}
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		raised := l.raised("raised")
+		r.mode(r.namespace, kube.ModeRecommend)
+		fresh := r.pod("fresh", "100m", "500m")
+		l.settles(fresh, v1alpha1.PhaseNotApplied, reasons.Recommending)
+		before := l.counter.resizes()
+		for pod, limit := range map[*corev1.Pod]cpu.Milli{raised: 2000, fresh: 500} {
+			r.publish(pod, "0.000", app(3000))
+			l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
+			r.limitIs(pod, limit, "in mode recommend")
+		}
+		if n := l.counter.resizes() - before; n != 0 {
+			t.Errorf("%d resizes in mode recommend", n)
+		}
+	})
 }
 
 // TestStatusesLetResizesPass: when a mode changes, a status that only says so waits where many are
 // written; a resize does not wait for it.
 func TestStatusesLetResizesPass(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	settled, needed := l.raised("settled"), l.raised("needed")
-	r.mode(r.namespace, kube.ModeRecommend)
-	for _, pod := range []*corev1.Pod{settled, needed} {
-		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
-	}
-	r.publish(needed, "0.000", app(3000))
-	l.statuses.SetBurst(0)
-	r.mode(r.namespace, kube.ModeEnforce)
-	l.gets(needed, 3000)
-	if pa := l.look(settled); pa.Status.Reason != string(reasons.Recommending) {
-		t.Errorf("a status is written without a token: %s", pa.Status.Reason)
-	}
-	if result, err := l.once(); err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > 2*statusWait {
-		t.Errorf("the node is looked at again in %v, %v; want at most %v", result.RequeueAfter, err, 2*statusWait)
-	}
-	l.statuses.SetBurst(1000)
-	l.settles(settled, v1alpha1.PhaseApplied, reasons.Settled)
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		settled, needed := l.raised("settled"), l.raised("needed")
+		r.mode(r.namespace, kube.ModeRecommend)
+		for _, pod := range []*corev1.Pod{settled, needed} {
+			l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
+		}
+		r.publish(needed, "0.000", app(3000))
+		l.statuses.SetBurst(0)
+		r.mode(r.namespace, kube.ModeEnforce)
+		l.gets(needed, 3000)
+		if pa := l.look(settled); pa.Status.Reason != string(reasons.Recommending) {
+			t.Errorf("a status is written without a token: %s", pa.Status.Reason)
+		}
+		if result, err := l.once(); err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > 2*statusWait {
+			t.Errorf("the node is looked at again in %v, %v; want at most %v", result.RequeueAfter, err, 2*statusWait)
+		}
+		l.statuses.SetBurst(1000)
+		l.settles(settled, v1alpha1.PhaseApplied, reasons.Settled)
+	})
 }
 
 // TestOneRecordOfAResize: while the API server is busy, a resize has one record, of what was resized. That it was
 // carried out is written with the next one, or after a minute; no controller needs it, nor one that comes after. That a
 // pod waits for its turn waits, too. Where the API server is prompt, both are written at once.
 func TestOneRecordOfAResize(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := l.raised("web")
-	statuses := func() (n int) {
-		for _, w := range l.writes() {
-			if strings.HasPrefix(w, "PATCH") && strings.Contains(w, "/podallocations/"+string(pod.UID)+"/status") {
-				n++
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.raised("web")
+		statuses := func() (n int) {
+			for _, w := range l.writes() {
+				if strings.HasPrefix(w, "PATCH") && strings.Contains(w, "/podallocations/"+string(pod.UID)+"/status") {
+					n++
+				}
+			}
+			return n
+		}
+		resize := func(limit cpu.Milli) (written int) {
+			before := statuses()
+			r.kubelet.Answer(pod, apiserver.Ignore)
+			r.publish(pod, "0.000", app(limit))
+			l.gets(pod, limit)
+			l.settles(pod, v1alpha1.PhasePending, reasons.ResizeInFlight)
+			r.kubelet.Answer(pod, apiserver.Obey)
+			r.until("in force", func() (bool, any) {
+				p := r.read(pod)
+				progress, said := podresize.Check(p, kube.ByName(kube.Limits(p)), p.Generation)
+				return progress == actuator.Done, said
+			})
+			l.look(pod)
+			return statuses() - before
+		}
+		if n := resize(2200); n != 2 {
+			t.Errorf("a resize has %d records, want 2", n)
+		}
+		l.statuses.SetBurst(0)
+		for _, limit := range []cpu.Milli{2500, 3000, 3500} {
+			if n := resize(limit); n != 1 {
+				t.Errorf("a resize has %d records while the API server is busy, want 1", n)
+			}
+			applied := []v1alpha1.ContainerLimit{app(limit)}
+			if s := r.stored(pod).Status; s.Phase != v1alpha1.PhasePending || !kube.SameLimits(s.AppliedLimits, applied) {
+				t.Errorf("recorded is %s %s of %v, want the resize in flight to %v", s.Phase, s.Reason, s.AppliedLimits, limit)
 			}
 		}
-		return n
-	}
-	resize := func(limit cpu.Milli) (written int) {
-		before := statuses()
-		r.kubelet.Answer(pod, apiserver.Ignore)
-		r.publish(pod, "0.000", app(limit))
-		l.gets(pod, limit)
-		l.settles(pod, v1alpha1.PhasePending, reasons.ResizeInFlight)
-		r.kubelet.Answer(pod, apiserver.Obey)
-		r.until("in force", func() (bool, any) {
-			p := r.read(pod)
-			progress, said := podresize.Check(p, kube.ByName(kube.Limits(p)), p.Generation)
-			return progress == actuator.Done, said
-		})
-		l.look(pod)
-		return statuses() - before
-	}
-	if n := resize(2200); n != 2 {
-		t.Errorf("a resize has %d records, want 2", n)
-	}
-	l.statuses.SetBurst(0)
-	for _, limit := range []cpu.Milli{2500, 3000, 3500} {
-		if n := resize(limit); n != 1 {
-			t.Errorf("a resize has %d records while the API server is busy, want 1", n)
+		next := r.live() // after a restart
+		next.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		if n := next.counter.resizes(); n != 0 {
+			t.Errorf("%d resizes after a restart", n)
 		}
-		applied := []v1alpha1.ContainerLimit{app(limit)}
-		if s := r.stored(pod).Status; s.Phase != v1alpha1.PhasePending || !kube.SameLimits(s.AppliedLimits, applied) {
-			t.Errorf("recorded is %s %s of %v, want the resize in flight to %v", s.Phase, s.Reason, s.AppliedLimits, limit)
+		resize(4000)
+		l.pass(unreportedWait)
+		if s := l.look(pod).Status; s.Phase != v1alpha1.PhaseApplied {
+			t.Errorf("after a minute it is %s %s", s.Phase, s.Reason)
 		}
-	}
-	next := r.live() // after a restart
-	next.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-	if n := next.counter.resizes(); n != 0 {
-		t.Errorf("%d resizes after a restart", n)
-	}
-	resize(4000)
-	l.pass(unreportedWait)
-	if s := l.look(pod).Status; s.Phase != v1alpha1.PhaseApplied {
-		t.Errorf("after a minute it is %s %s", s.Phase, s.Reason)
-	}
+	})
 }
 
 // TestStatusesOfANodeAreWrittenAtOnce: where the API server is prompt, one reconcile writes the status of
 // every pod of a node whose mode has changed.
 func TestStatusesOfANodeAreWrittenAtOnce(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	var pods []*corev1.Pod
-	for i := range 12 {
-		pods = append(pods, l.raised(fmt.Sprint("pod-", i)))
-	}
-	r.mode(r.namespace, kube.ModeRecommend)
-	for _, pod := range pods {
-		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
-	}
-	r.mode(r.namespace, kube.ModeEnforce)
-	l.Config.Pods = len(pods)
-	now := l.Reconciler.Now()
-	l.Reconciler.Now = func() time.Time { return now } // as if no write took time
-	if _, err := l.once(); err != nil {
-		t.Fatal(err)
-	}
-	told := 0
-	for _, pod := range pods {
-		var pa v1alpha1.PodAllocation
-		key := types.NamespacedName{Namespace: pod.Namespace, Name: string(pod.UID)}
-		if err := r.Client.Get(t.Context(), key, &pa); err != nil {
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		var pods []*corev1.Pod
+		for i := range 12 {
+			pods = append(pods, l.raised(fmt.Sprint("pod-", i)))
+		}
+		r.mode(r.namespace, kube.ModeRecommend)
+		for _, pod := range pods {
+			l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
+		}
+		r.mode(r.namespace, kube.ModeEnforce)
+		l.Config.Pods = len(pods)
+		now := l.Reconciler.Now()
+		l.Reconciler.Now = func() time.Time { return now } // as if no write took time
+		if _, err := l.once(); err != nil {
 			t.Fatal(err)
 		}
-		if pa.Status.Reason == string(reasons.Settled) {
-			told++
+		told := 0
+		for _, pod := range pods {
+			var pa v1alpha1.PodAllocation
+			key := types.NamespacedName{Namespace: pod.Namespace, Name: string(pod.UID)}
+			if err := r.Client.Get(t.Context(), key, &pa); err != nil {
+				t.Fatal(err)
+			}
+			if pa.Status.Reason == string(reasons.Settled) {
+				told++
+			}
 		}
-	}
-	if told != len(pods) {
-		t.Errorf("%d of %d statuses are written, want all", told, len(pods))
-	}
+		if told != len(pods) {
+			t.Errorf("%d of %d statuses are written, want all", told, len(pods))
+		}
+	})
 }
 
 func TestQuiet(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := l.raised("web")
-	r.pod("best-effort", "", "")
-	for _, mode := range []kube.Mode{kube.ModeEnforce, kube.ModeRecommend} {
-		r.mode(r.namespace, mode)
-		l.look(pod)
-		before := len(l.writes())
-		for range 5 {
-			l.pass(time.Minute)
-			r.publish(pod, "0.000", app(2000)) // another decision, and the same limits
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.raised("web")
+		r.pod("best-effort", "", "")
+		for _, mode := range []kube.Mode{kube.ModeEnforce, kube.ModeRecommend} {
+			r.mode(r.namespace, mode)
 			l.look(pod)
+			before := len(l.writes())
+			for range 5 {
+				l.pass(time.Minute)
+				r.publish(pod, "0.000", app(2000)) // another decision, and the same limits
+				l.look(pod)
+			}
+			if w := l.writes()[before:]; len(w) != 0 {
+				t.Errorf("mode %s: writes while no limit changed: %v", mode, w)
+			}
 		}
-		if w := l.writes()[before:]; len(w) != 0 {
-			t.Errorf("mode %s: writes while no limit changed: %v", mode, w)
-		}
-	}
+	})
 }
 
 func TestActsNowhereBlind(t *testing.T) {
-	r := newRig(t)
 	t.Run("agent unresponsive", func(t *testing.T) {
-		r := r.in(t)
-		l := r.live()
-		pod := l.raised("unresponsive")
-		l.ahead = 61 * time.Second
-		r.publish(pod, "0.000", app(3000))
-		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.AgentUnresponsive)
-		r.limitIs(pod, 2000, "while the agent does not renew its Lease")
-		l.pass(0)
-		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-		r.limitIs(pod, 3000, "once the agent is back")
-		r.hear()
+		inMemory(t, func(t *testing.T, r *rig) {
+			l := r.live()
+			pod := l.raised("unresponsive")
+			l.ahead = 61 * time.Second
+			r.publish(pod, "0.000", app(3000))
+			l.settles(pod, v1alpha1.PhaseNotApplied, reasons.AgentUnresponsive)
+			r.limitIs(pod, 2000, "while the agent does not renew its Lease")
+			l.pass(0)
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+			r.limitIs(pod, 3000, "once the agent is back")
+			r.hear()
+		})
 	})
 	for outcome, reason := range map[podresize.Outcome]reasons.Reason{
 		podresize.NotServed: reasons.ResizeNotServed, podresize.NotAllowed: reasons.PermissionMissing,
 	} {
 		t.Run(outcome.String(), func(t *testing.T) {
-			r := r.in(t)
-			r.hear()
-			l := r.live()
-			asked := &doubt{Discovery: l.Gate.Discovery, Creator: l.Gate.API, reason: reason}
-			l.Gate.Discovery, l.Gate.API, l.Gate.Log = asked, asked, l.Log
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error)
-			go func() { ended <- l.Gate.Start(ctx) }()
-			defer func() { <-ended }()
-			defer cancel()
-			r.until("the first check", func() (bool, any) { return asked.checks.Load() == 1, asked.checks.Load() })
-			l.resizes.Resizer = answer(outcome)
-			pod := l.newPod(strings.ToLower(outcome.String()))
-			r.publish(pod, "0.000", app(2000))
-			asked.begun.Store(true)
-			before := l.stored(pod).Status
-			if now := l.look(pod).Status; now.Phase != v1alpha1.PhasePending || !reflect.DeepEqual(now, before) {
-				t.Errorf("status %+v, want it as it was: %+v", now, before)
-			}
-			r.until("the gate closes, as the API server says so, too", func() (bool, any) {
-				why, _ := l.Gate.Closed()
-				return why == reason && l.Gate.Ready(nil) != nil, why
+			inMemory(t, func(t *testing.T, r *rig) {
+				r.hear()
+				l := r.live()
+				asked := &doubt{Discovery: l.Gate.Discovery, Creator: l.Gate.API, reason: reason}
+				l.Gate.Discovery, l.Gate.API, l.Gate.Log = asked, asked, l.Log
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- l.Gate.Start(ctx) }()
+				defer func() { <-ended }()
+				defer cancel()
+				r.until("the first check", func() (bool, any) { return asked.checks.Load() == 1, asked.checks.Load() })
+				l.resizes.Resizer = answer(outcome)
+				pod := l.newPod(strings.ToLower(outcome.String()))
+				r.publish(pod, "0.000", app(2000))
+				asked.begun.Store(true)
+				before := l.stored(pod).Status
+				if now := l.look(pod).Status; now.Phase != v1alpha1.PhasePending || !reflect.DeepEqual(now, before) {
+					t.Errorf("status %+v, want it as it was: %+v", now, before)
+				}
+				r.until("the gate closes, as the API server says so, too", func() (bool, any) {
+					why, _ := l.Gate.Closed()
+					return why == reason && l.Gate.Ready(nil) != nil, why
+				})
+				// The real API server serves it, and the test's user may: the next check opens the gate again.
+				l.resizes.Resizer = l.counter
+				asked.begun.Store(false)
+				if err := l.Gate.Check(t.Context()); err != nil || l.Gate.Ready(nil) != nil {
+					t.Fatalf("check: %v, ready: %v", err, l.Gate.Ready(nil))
+				}
+				l.pass(time.Minute) // the breaker of the namespace, too
+				l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 			})
-			// The real API server serves it, and the test's user may: the next check opens the gate again.
-			l.resizes.Resizer = l.counter
-			asked.begun.Store(false)
-			if err := l.Gate.Check(t.Context()); err != nil || l.Gate.Ready(nil) != nil {
-				t.Fatalf("check: %v, ready: %v", err, l.Gate.Ready(nil))
-			}
-			l.pass(time.Minute) // the breaker of the namespace, too
-			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 		})
 	}
 	t.Run("a user without the right", func(t *testing.T) {
-		r := r.in(t)
+		r := newRig(t)
 		gate := flowcontrol.NewGate(r.live().Gate.Discovery, r.As(t, "nobody-"+r.namespace))
 		r.must(gate.Check(t.Context()))
 		if reason, why := gate.Closed(); reason != reasons.PermissionMissing || !strings.Contains(why, "pods/resize") {
@@ -505,18 +518,19 @@ func TestActsNowhereBlind(t *testing.T) {
 		}
 	})
 	t.Run("paused", func(t *testing.T) {
-		r := r.in(t)
-		l := r.live()
-		pod := l.raised("paused")
-		r.must(restore.Pause(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, "true"))
-		r.publish(pod, "0.000", app(3000))
-		before := l.stored(pod)
-		if now := l.look(pod); !reflect.DeepEqual(now.Status, before.Status) || now.Status.ObservedGeneration == now.Generation {
-			t.Errorf("status %+v, want it as it was: %+v", now.Status, before.Status)
-		}
-		r.limitIs(pod, 2000, "while paused")
-		r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager))
-		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		inMemory(t, func(t *testing.T, r *rig) {
+			l := r.live()
+			pod := l.raised("paused")
+			r.must(restore.Pause(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, "true"))
+			r.publish(pod, "0.000", app(3000))
+			before := l.stored(pod)
+			if now := l.look(pod); !reflect.DeepEqual(now.Status, before.Status) || now.Status.ObservedGeneration == now.Generation {
+				t.Errorf("status %+v, want it as it was: %+v", now.Status, before.Status)
+			}
+			r.limitIs(pod, 2000, "while paused")
+			r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager))
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		})
 	})
 }
 
@@ -549,28 +563,29 @@ func (d *doubt) Create(ctx context.Context, o client.Object, opts ...client.Crea
 
 // TestForgeriesAreRemoved: an allocation of a pod that is not on the node goes, and the true one stays.
 func TestForgeriesAreRemoved(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := l.raised("web")
-	other := r.Namespace(t)
-	for name, forge := range map[string]func(*v1alpha1.PodAllocation){
-		"of a pod that does not exist":  func(pa *v1alpha1.PodAllocation) { pa.Name, pa.Spec.PodRef.UID = "no-such-pod", "no-such-pod" },
-		"of a pod of another namespace": func(pa *v1alpha1.PodAllocation) { pa.Namespace = other },
-	} {
-		forged := allocation.New(pod)
-		forged.OwnerReferences = nil
-		forge(forged)
-		r.must(r.Client.Create(r.Context(), forged))
-		before := l.counter.resizes()
-		l.look(pod)
-		l.pass(kube.CacheLag)
-		pa := l.look(pod)
-		if err := r.Client.Get(r.Context(), client.ObjectKeyFromObject(forged), forged); client.IgnoreNotFound(err) != nil || err == nil {
-			t.Errorf("an allocation %s is still there (%v)", name, err)
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.raised("web")
+		other := r.Namespace(t)
+		for name, forge := range map[string]func(*v1alpha1.PodAllocation){
+			"of a pod that does not exist":  func(pa *v1alpha1.PodAllocation) { pa.Name, pa.Spec.PodRef.UID = "no-such-pod", "no-such-pod" },
+			"of a pod of another namespace": func(pa *v1alpha1.PodAllocation) { pa.Namespace = other },
+		} {
+			forged := allocation.New(pod)
+			forged.OwnerReferences = nil
+			forge(forged)
+			r.must(r.Client.Create(r.Context(), forged))
+			before := l.counter.resizes()
+			l.look(pod)
+			l.pass(kube.CacheLag)
+			pa := l.look(pod)
+			if err := r.Client.Get(r.Context(), client.ObjectKeyFromObject(forged), forged); client.IgnoreNotFound(err) != nil || err == nil {
+				t.Errorf("an allocation %s is still there (%v)", name, err)
+			}
+			if pa == nil || pa.Status.Phase != v1alpha1.PhaseApplied || l.counter.resizes() != before {
+				t.Errorf("an allocation %s changed the true one: %+v", name, pa)
+			}
+			r.limitIs(pod, 2000, "as before")
 		}
-		if pa == nil || pa.Status.Phase != v1alpha1.PhaseApplied || l.counter.resizes() != before {
-			t.Errorf("an allocation %s changed the true one: %+v", name, pa)
-		}
-		r.limitIs(pod, 2000, "as before")
-	}
+	})
 }

@@ -241,77 +241,78 @@ func TestARestoreTakesWhatThereIs(t *testing.T) {
 // TestSharesAreLookedAtAgain: where the quota alone shows that other pods took from it, the pod is
 // looked at again though nothing happens then.
 func TestSharesAreLookedAtAgain(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := l.newPod("web")
-	q := r.quota("2")
-	share := func(used string, want cpu.Milli) {
-		t.Helper()
-		q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse(used)}
-		r.must(r.Client.Status().Update(t.Context(), q))
-		l.look(pod)
-		if c := r.toldConstraints(pod); c == nil || c.Ceiling == nil || *c.Ceiling != want {
-			t.Errorf("constraints %+v, want a ceiling of %v", c, want)
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.newPod("web")
+		q := r.quota("2")
+		share := func(used string, want cpu.Milli) {
+			t.Helper()
+			q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse(used)}
+			r.must(r.Client.Status().Update(t.Context(), q))
+			l.look(pod)
+			if c := r.toldConstraints(pod); c == nil || c.Ceiling == nil || *c.Ceiling != want {
+				t.Errorf("constraints %+v, want a ceiling of %v", c, want)
+			}
 		}
-	}
-	share("500m", 1800)
-	share("1", 1800)
-	result, err := l.once()
-	if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > quota.Lag {
-		t.Errorf("another look after %v (%v), want one within %v", result.RequeueAfter, err, quota.Lag)
-	}
-	l.ahead = quota.Lag
-	share("1", 1300)
+		share("500m", 1800)
+		share("1", 1800)
+		result, err := l.once()
+		if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > quota.Lag {
+			t.Errorf("another look after %v (%v), want one within %v", result.RequeueAfter, err, quota.Lag)
+		}
+		l.ahead = quota.Lag
+		share("1", 1300)
+	})
 }
 
 // TestNoWakeUpIsLost: a pod that waits for a quota is looked at again soon if the quota was used less while the
 // pod was looked at, as that may have been after the quota was read. Else the quota's usage has it looked at.
 func TestNoWakeUpIsLost(t *testing.T) {
-	r := newRig(t)
 	for name, refused := range map[string]bool{"no room": false, "refused": true} {
 		t.Run(name, func(t *testing.T) {
-			r := r.in(t)
-			l, pod := r.lowered()
-			q := r.quota("2")
-			q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("2")}
-			if refused {
-				q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("100m")}
-				l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
-					return podresize.Result{Outcome: podresize.QuotaExceeded, Message: "exceeded quota"}
-				}}
-			}
-			r.must(r.Client.Status().Update(t.Context(), q))
-			r.mode(r.namespace, kube.ModeRestore)
-			awaits := func() bool {
-				return r.stored(pod).Status.Phase == v1alpha1.PhaseNotApplied || r.stored(pod).Status.Phase == v1alpha1.PhaseFailed
-			}
-			var meanwhile cpu.Milli // used when the quota has been read
-			l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
-				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-					err := c.List(ctx, list, opts...)
-					if _, ok := list.(*corev1.ResourceQuotaList); ok && meanwhile > 0 {
-						now := q.DeepCopy()
-						now.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(meanwhile)}
-						l.quotas.Used(q, now, l.Now())
-					}
-					return err
-				},
-			})
-			after := func() time.Duration {
-				result, err := l.once()
-				r.must(err)
-				return result.RequeueAfter
-			}
-			for i := 0; i < 30 && !awaits(); i++ {
-				after()
-			}
-			for used, soon := range map[cpu.Milli]bool{0: false, 50: true, 3000: false} {
-				meanwhile = used
-				if got := after(); !awaits() || got <= 0 || (got <= time.Second) != soon {
-					t.Errorf("looked at again after %v where the quota's usage became %v meanwhile, want soon: %v; %+v",
-						got, used, soon, r.stored(pod).Status)
+			inMemory(t, func(t *testing.T, r *rig) {
+				l, pod := r.lowered()
+				q := r.quota("2")
+				q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("2")}
+				if refused {
+					q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("100m")}
+					l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
+						return podresize.Result{Outcome: podresize.QuotaExceeded, Message: "exceeded quota"}
+					}}
 				}
-			}
+				r.must(r.Client.Status().Update(t.Context(), q))
+				r.mode(r.namespace, kube.ModeRestore)
+				awaits := func() bool {
+					return r.stored(pod).Status.Phase == v1alpha1.PhaseNotApplied || r.stored(pod).Status.Phase == v1alpha1.PhaseFailed
+				}
+				var meanwhile cpu.Milli // used when the quota has been read
+				l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
+					List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+						err := c.List(ctx, list, opts...)
+						if _, ok := list.(*corev1.ResourceQuotaList); ok && meanwhile > 0 {
+							now := q.DeepCopy()
+							now.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(meanwhile)}
+							l.quotas.Used(q, now, l.Now())
+						}
+						return err
+					},
+				})
+				after := func() time.Duration {
+					result, err := l.once()
+					r.must(err)
+					return result.RequeueAfter
+				}
+				for i := 0; i < 30 && !awaits(); i++ {
+					after()
+				}
+				for used, soon := range map[cpu.Milli]bool{0: false, 50: true, 3000: false} {
+					meanwhile = used
+					if got := after(); !awaits() || got <= 0 || (got <= time.Second) != soon {
+						t.Errorf("looked at again after %v where the quota's usage became %v meanwhile, want soon: %v; %+v",
+							got, used, soon, r.stored(pod).Status)
+					}
+				}
+			})
 		})
 	}
 }

@@ -65,169 +65,175 @@ func (r *rig) withoutRecords() client.Client {
 // TestLedgerTroubleHoldsNewPodsOnly: while the ledger cannot be written, a pod whose limits are recorded
 // is restored, and a new one waits.
 func TestLedgerTroubleHoldsNewPodsOnly(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	old, lost := l.raised("old"), l.raised("lost")
-	whole := l.Reconciler.Client
-	r.vanish(old, theLedger) // one that is recorded in its PodAllocation alone can be restored, too
-	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			if _, ok := o.(*corev1.ConfigMap); ok {
-				return refusedBy(o)
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		old, lost := l.raised("old"), l.raised("lost")
+		whole := l.Reconciler.Client
+		r.vanish(old, theLedger) // one that is recorded in its PodAllocation alone can be restored, too
+		l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if _, ok := o.(*corev1.ConfigMap); ok {
+					return refusedBy(o)
+				}
+				return c.Create(ctx, o, opts...)
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				if _, ok := o.(*corev1.ConfigMap); ok {
+					return refusedBy(o)
+				}
+				return c.Patch(ctx, o, p, opts...)
+			},
+		})
+		fresh := r.pod("fresh", "100m", "500m")
+		r.publish(lost, "0.000", app(3000))
+		r.mode(r.namespace, kube.ModeRestore)
+		for range 4 {
+			if _, err := l.once(); err != nil {
+				t.Errorf("the node is not dealt with: %v", err)
 			}
-			return c.Create(ctx, o, opts...)
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			if _, ok := o.(*corev1.ConfigMap); ok {
-				return refusedBy(o)
-			}
-			return c.Patch(ctx, o, p, opts...)
-		},
-	})
-	fresh := r.pod("fresh", "100m", "500m")
-	r.publish(lost, "0.000", app(3000))
-	r.mode(r.namespace, kube.ModeRestore)
-	for range 4 {
-		if _, err := l.once(); err != nil {
-			t.Errorf("the node is not dealt with: %v", err)
 		}
-	}
-	r.limitIs(old, 500, "restored without a ledger")
-	pa := r.stored(fresh)
-	if pa == nil || !stands(v1alpha1.PhaseNotApplied, reasons.LimitsNotRecorded)(pa) || recorded(pa) {
-		t.Fatalf("allocation of a pod whose limits cannot be recorded: %+v, want the reason and no declared limits", pa)
-	}
-	version := pa.ResourceVersion
-	l.pass(time.Minute)
-	if pa := l.look(fresh); pa.ResourceVersion != version {
-		t.Errorf("its status was written again: %+v", pa.Status)
-	}
-	if n := strings.Count(r.log.String(), "not dealt with"); n != 1 {
-		t.Errorf("%d lines about the ledger, want one", n)
-	}
-	l.Reconciler.Client = whole
-	r.mode(r.namespace, kube.ModeEnforce)
-	l.pass(20 * time.Minute)
-	l.settles(fresh, v1alpha1.PhasePending, reasons.NoDecisionYet)
-	if got := r.ledger(fresh); !kube.SameLimits(got, []v1alpha1.ContainerLimit{app(500)}) {
-		t.Errorf("recorded %v", got)
-	}
+		r.limitIs(old, 500, "restored without a ledger")
+		pa := r.stored(fresh)
+		if pa == nil || !stands(v1alpha1.PhaseNotApplied, reasons.LimitsNotRecorded)(pa) || recorded(pa) {
+			t.Fatalf("allocation of a pod whose limits cannot be recorded: %+v, want the reason and no declared limits", pa)
+		}
+		version := pa.ResourceVersion
+		l.pass(time.Minute)
+		if pa := l.look(fresh); pa.ResourceVersion != version {
+			t.Errorf("its status was written again: %+v", pa.Status)
+		}
+		if n := strings.Count(r.log.String(), "not dealt with"); n != 1 {
+			t.Errorf("%d lines about the ledger, want one", n)
+		}
+		l.Reconciler.Client = whole
+		r.mode(r.namespace, kube.ModeEnforce)
+		l.pass(20 * time.Minute)
+		l.settles(fresh, v1alpha1.PhasePending, reasons.NoDecisionYet)
+		if got := r.ledger(fresh); !kube.SameLimits(got, []v1alpha1.ContainerLimit{app(500)}) {
+			t.Errorf("recorded %v", got)
+		}
+	})
 }
 
 // TestLedgerGoesWithItsNode: the garbage collector deletes it, as its Node owns it.
 func TestLedgerGoesWithItsNode(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	l.newPod("web")
-	cm, node := &corev1.ConfigMap{}, &corev1.Node{}
-	r.must(r.Client.Get(r.Context(), client.ObjectKey{Name: r.kubelet.Node}, node))
-	r.must(r.Client.Get(r.Context(), client.ObjectKey{Namespace: r.config.Namespace, Name: restore.LedgerName(node.Name)}, cm))
-	if o := cm.OwnerReferences; len(o) != 1 || o[0].UID != node.UID || o[0].Kind != "Node" {
-		t.Errorf("owners %+v, want the node %s", o, node.UID)
-	}
-	r.merge(cm, `{"metadata":{"ownerReferences":null}}`) // as an earlier version left it
-	l = r.live()
-	l.once()
-	r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(cm), cm))
-	if o := cm.OwnerReferences; len(o) != 1 || o[0].UID != node.UID {
-		t.Errorf("owners of an old ledger %+v, want the node %s", o, node.UID)
-	}
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		l.newPod("web")
+		cm, node := &corev1.ConfigMap{}, &corev1.Node{}
+		r.must(r.Client.Get(r.Context(), client.ObjectKey{Name: r.kubelet.Node}, node))
+		r.must(r.Client.Get(r.Context(), client.ObjectKey{Namespace: r.config.Namespace, Name: restore.LedgerName(node.Name)}, cm))
+		if o := cm.OwnerReferences; len(o) != 1 || o[0].UID != node.UID || o[0].Kind != "Node" {
+			t.Errorf("owners %+v, want the node %s", o, node.UID)
+		}
+		r.merge(cm, `{"metadata":{"ownerReferences":null}}`) // as an earlier version left it
+		l = r.live()
+		l.once()
+		r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(cm), cm))
+		if o := cm.OwnerReferences; len(o) != 1 || o[0].UID != node.UID {
+			t.Errorf("owners of an old ledger %+v, want the node %s", o, node.UID)
+		}
+	})
 }
 
 // TestStaleCachesLoseNoRecord: a new leader whose caches do not show the records yet reads them from the
 // API server, before it takes the template's limits for the declared ones.
 func TestStaleCachesLoseNoRecord(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := r.templated("web", "600m")
-	l.settlesAt(pod, 2000)
-	l = r.live()
-	l.Reconciler.Client = r.withoutRecords()
-	for range 3 {
-		l.look(pod)
-	}
-	r.declaredIs(r.stored(pod), app(500))
-	if got := r.ledger(pod); !kube.SameLimits(got, []v1alpha1.ContainerLimit{app(500)}) {
-		t.Errorf("the ledger says %v, want 500m", got)
-	}
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := r.templated("web", "600m")
+		l.settlesAt(pod, 2000)
+		l = r.live()
+		l.Reconciler.Client = r.withoutRecords()
+		for range 3 {
+			l.look(pod)
+		}
+		r.declaredIs(r.stored(pod), app(500))
+		if got := r.ledger(pod); !kube.SameLimits(got, []v1alpha1.ContainerLimit{app(500)}) {
+			t.Errorf("the ledger says %v, want 500m", got)
+		}
+	})
 }
 
 // TestALivingAllocationStays: the pod cache of a new leader may show less than that of PodAllocations.
 func TestALivingAllocationStays(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := l.raised("web")
-	before := r.stored(pod)
-	l = r.live()
-	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if _, ok := list.(*corev1.PodList); ok {
-				return nil
-			}
-			return c.List(ctx, list, opts...)
-		},
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.raised("web")
+		before := r.stored(pod)
+		l = r.live()
+		l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if _, ok := list.(*corev1.PodList); ok {
+					return nil
+				}
+				return c.List(ctx, list, opts...)
+			},
+		})
+		l.look(pod)
+		l.pass(kube.CacheLag)
+		if now := l.look(pod); now == nil || now.UID != before.UID {
+			t.Errorf("the allocation of a living pod became %+v", now)
+		}
+		r.must(r.Client.Delete(r.Context(), pod, client.GracePeriodSeconds(0)))
+		l.pass(kube.CacheLag)
+		l.becomes(pod, "gone with its pod", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
 	})
-	l.look(pod)
-	l.pass(kube.CacheLag)
-	if now := l.look(pod); now == nil || now.UID != before.UID {
-		t.Errorf("the allocation of a living pod became %+v", now)
-	}
-	r.must(r.Client.Delete(r.Context(), pod, client.GracePeriodSeconds(0)))
-	l.pass(kube.CacheLag)
-	l.becomes(pod, "gone with its pod", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
 }
 
 // TestAnEndedPodCostsNoRequest: the PodAllocation of a deleted pod is left to the garbage collector; one that it leaves
 // behind is deleted.
 func TestAnEndedPodCostsNoRequest(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	gone, left, stays := l.raised("gone"), l.raised("left"), l.raised("stays")
-	l.look(stays)
-	for _, pod := range []*corev1.Pod{gone, left} {
-		r.must(r.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
-	}
-	gets, deletes := l.requests(http.MethodGet, "/pods/gone"), l.requests(http.MethodDelete, "")
-	l.look(stays)
-	r.vanish(gone, theAllocation) // as the garbage collector does
-	l.look(stays)
-	l.pass(2 * kube.CacheLag)
-	if pa := l.look(left); pa != nil {
-		t.Errorf("the PodAllocation of a pod that is gone stays: %+v", pa.Status)
-	}
-	gets, deletes = l.requests(http.MethodGet, "/pods/gone")-gets, l.requests(http.MethodDelete, "")-deletes
-	if gets != 0 || deletes != 1 {
-		t.Errorf("%d GETs of a pod that is gone and %d DELETEs, want none and that of the one left behind", gets, deletes)
-	}
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		gone, left, stays := l.raised("gone"), l.raised("left"), l.raised("stays")
+		l.look(stays)
+		for _, pod := range []*corev1.Pod{gone, left} {
+			r.must(r.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+		}
+		gets, deletes := l.requests(http.MethodGet, "/pods/gone"), l.requests(http.MethodDelete, "")
+		l.look(stays)
+		r.vanish(gone, theAllocation) // as the garbage collector does
+		l.look(stays)
+		l.pass(2 * kube.CacheLag)
+		if pa := l.look(left); pa != nil {
+			t.Errorf("the PodAllocation of a pod that is gone stays: %+v", pa.Status)
+		}
+		gets, deletes = l.requests(http.MethodGet, "/pods/gone")-gets, l.requests(http.MethodDelete, "")-deletes
+		if gets != 0 || deletes != 1 {
+			t.Errorf("%d GETs of a pod that is gone and %d DELETEs, want none and that of the one left behind", gets, deletes)
+		}
+	})
 }
 
 // TestNoResizeWithoutItsRecord: a leader whose record of the declared limits is refused, because another
 // one has written meanwhile, requests no resize.
 func TestNoResizeWithoutItsRecord(t *testing.T) {
-	r := newRig(t)
-	a, b := r.live(), r.live()
-	pod := r.pod("web", "100m", "500m")
-	a.becomes(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return pa != nil })
-	r.publish(pod, "0.000", app(2000))
-	lost := client.RawPatch(types.MergePatchType, []byte(`{"status":{"declaredLimits":null}}`))
-	r.must(r.Client.Status().Patch(r.Context(), r.stored(pod), lost))
-	look := func(l *life) {
-		_, err := l.Reconcile(l.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: l.kubelet.Node}})
-		r.must(err)
-	}
-	meanwhile := sync.OnceFunc(func() { look(b) })
-	a.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
-		SubResourcePatch: func(
-			ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
-		) error {
-			meanwhile()
-			return c.SubResource(sub).Patch(ctx, o, p, opts...)
-		},
+	inMemory(t, func(t *testing.T, r *rig) {
+		a, b := r.live(), r.live()
+		pod := r.pod("web", "100m", "500m")
+		a.becomes(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return pa != nil })
+		r.publish(pod, "0.000", app(2000))
+		lost := client.RawPatch(types.MergePatchType, []byte(`{"status":{"declaredLimits":null}}`))
+		r.must(r.Client.Status().Patch(r.Context(), r.stored(pod), lost))
+		look := func(l *life) {
+			_, err := l.Reconcile(l.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: l.kubelet.Node}})
+			r.must(err)
+		}
+		meanwhile := sync.OnceFunc(func() { look(b) })
+		a.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
+			SubResourcePatch: func(
+				ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+			) error {
+				meanwhile()
+				return c.SubResource(sub).Patch(ctx, o, p, opts...)
+			},
+		})
+		look(a)
+		if state, _, _ := a.resizes.Standing(pod.UID); state != flowcontrol.None {
+			t.Errorf("a resize is requested (%v) although its record was refused", state)
+		}
 	})
-	look(a)
-	if state, _, _ := a.resizes.Standing(pod.UID); state != flowcontrol.None {
-		t.Errorf("a resize is requested (%v) although its record was refused", state)
-	}
 }
 
 // TestAFrozenLeaderOverwritesNothing: a leader that is stopped between its decision and its records finds
@@ -293,68 +299,70 @@ func TestAFrozenLeaderOverwritesNothing(t *testing.T) {
 
 // TestAgentsWritesCostTwoRequests: the agent writes the spec at the same time, which is no reason to look again.
 func TestAgentsWritesCostTwoRequests(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := l.raised("web")
-	writes, published := 0, false
-	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{SubResourcePatch: func(
-		ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
-	) error {
-		if sub == "status" {
-			if writes++; !published {
-				published = true
-				r.publish(pod, "0.000", app(3000))
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.raised("web")
+		writes, published := 0, false
+		l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{SubResourcePatch: func(
+			ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+		) error {
+			if sub == "status" {
+				if writes++; !published {
+					published = true
+					r.publish(pod, "0.000", app(3000))
+				}
 			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		}})
+		r.publish(pod, "0.000", app(2500))
+		l.look(pod)
+		if s := r.stored(pod).Status; writes != 2 || !kube.SameLimits(s.AppliedLimits, []v1alpha1.ContainerLimit{app(2500)}) {
+			t.Errorf("%d writes, want 2; status %+v", writes, s)
 		}
-		return c.SubResource(sub).Patch(ctx, o, p, opts...)
-	}})
-	r.publish(pod, "0.000", app(2500))
-	l.look(pod)
-	if s := r.stored(pod).Status; writes != 2 || !kube.SameLimits(s.AppliedLimits, []v1alpha1.ContainerLimit{app(2500)}) {
-		t.Errorf("%d writes, want 2; status %+v", writes, s)
-	}
+	})
 }
 
 // TestARefusedStatusBacksOff: what the API server will not store is not sent every five seconds.
 func TestARefusedStatusBacksOff(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	bad, good := l.raised("bad"), l.raised("good")
-	whole, tries := l.Reconciler.Client, 0
-	l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{SubResourcePatch: func(
-		ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
-	) error {
-		if o.GetName() == string(bad.UID) {
-			tries++
-			return apierrors.NewInvalid(schema.GroupKind{Kind: "PodAllocation"}, o.GetName(), nil)
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		bad, good := l.raised("bad"), l.raised("good")
+		whole, tries := l.Reconciler.Client, 0
+		l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{SubResourcePatch: func(
+			ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+		) error {
+			if o.GetName() == string(bad.UID) {
+				tries++
+				return apierrors.NewInvalid(schema.GroupKind{Kind: "PodAllocation"}, o.GetName(), nil)
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		}})
+		r.publish(bad, "0.000", app(3000))
+		looks, soon := 0, 0
+		for start := l.ahead; l.ahead-start < 30*time.Minute; looks++ {
+			result, err := l.once()
+			r.must(err)
+			if result.RequeueAfter <= 10*time.Second {
+				soon++
+			}
+			l.pass(min(result.RequeueAfter, time.Minute))
 		}
-		return c.SubResource(sub).Patch(ctx, o, p, opts...)
-	}})
-	r.publish(bad, "0.000", app(3000))
-	looks, soon := 0, 0
-	for start := l.ahead; l.ahead-start < 30*time.Minute; looks++ {
-		result, err := l.once()
-		r.must(err)
-		if result.RequeueAfter <= 10*time.Second {
-			soon++
+		if tries < 3 || tries > 15 || soon > 5 {
+			t.Errorf("sent %d times in half an hour, %d of %d looks were followed by another within 10 s", tries, soon, looks)
 		}
-		l.pass(min(result.RequeueAfter, time.Minute))
-	}
-	if tries < 3 || tries > 15 || soon > 5 {
-		t.Errorf("sent %d times in half an hour, %d of %d looks were followed by another within 10 s", tries, soon, looks)
-	}
-	var m dto.Metric
-	if err := l.Metrics.Errors.Write(&m); err != nil || m.GetCounter().GetValue() != float64(tries) {
-		t.Errorf("counted %v errors of %d (%v)", m.GetCounter().GetValue(), tries, err)
-	}
-	if n := strings.Count(r.log.String(), "pod not dealt with"); n != 1 {
-		t.Errorf("%d lines in the log, want one", n)
-	}
-	r.publish(good, "0.000", app(3000))
-	l.settles(good, v1alpha1.PhaseApplied, reasons.Settled)
-	l.Reconciler.Client = whole
-	l.pass(11 * time.Minute)
-	l.settles(bad, v1alpha1.PhaseApplied, reasons.Settled)
+		var m dto.Metric
+		if err := l.Metrics.Errors.Write(&m); err != nil || m.GetCounter().GetValue() != float64(tries) {
+			t.Errorf("counted %v errors of %d (%v)", m.GetCounter().GetValue(), tries, err)
+		}
+		if n := strings.Count(r.log.String(), "pod not dealt with"); n != 1 {
+			t.Errorf("%d lines in the log, want one", n)
+		}
+		r.publish(good, "0.000", app(3000))
+		l.settles(good, v1alpha1.PhaseApplied, reasons.Settled)
+		l.Reconciler.Client = whole
+		l.pass(11 * time.Minute)
+		l.settles(bad, v1alpha1.PhaseApplied, reasons.Settled)
+	})
 }
 
 // TestAMutationVoidsDryRuns: admission that begins to change resizes later changes one pod, and no second
@@ -391,23 +399,26 @@ func TestAMutationVoidsDryRuns(t *testing.T) {
 
 // TestHarmIsFoundOnAnyClock: the clock of a node may be minutes off.
 func TestHarmIsFoundOnAnyClock(t *testing.T) {
-	r := newRig(t)
 	for name, off := range map[string]time.Duration{"behind": -3 * time.Minute, "ahead": 3 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			r.in(t).rollsBack(name, func(s *corev1.PodStatus) {
-				unready(s)
-				for i := range s.Conditions {
-					if c := &s.Conditions[i]; c.Type == corev1.PodReady {
-						c.LastTransitionTime.Time = c.LastTransitionTime.Add(off)
+			inMemory(t, func(_ *testing.T, r *rig) {
+				r.rollsBack(name, func(s *corev1.PodStatus) {
+					unready(s)
+					for i := range s.Conditions {
+						if c := &s.Conditions[i]; c.Type == corev1.PodReady {
+							c.LastTransitionTime.Time = c.LastTransitionTime.Add(off)
+						}
 					}
-				}
+				})
 			})
 		})
 		t.Run(name+"-restarted", func(t *testing.T) {
-			r.in(t).rollsBack(name+"-restarted", func(s *corev1.PodStatus) {
-				restarted(s)
-				end := s.ContainerStatuses[0].LastTerminationState.Terminated
-				end.FinishedAt = metav1.NewTime(end.FinishedAt.Add(off))
+			inMemory(t, func(_ *testing.T, r *rig) {
+				r.rollsBack(name+"-restarted", func(s *corev1.PodStatus) {
+					restarted(s)
+					end := s.ContainerStatuses[0].LastTerminationState.Terminated
+					end.FinishedAt = metav1.NewTime(end.FinishedAt.Add(off))
+				})
 			})
 		})
 	}
@@ -415,81 +426,85 @@ func TestHarmIsFoundOnAnyClock(t *testing.T) {
 
 // TestALeaderFromTheFuture: the cool-downs of a leader whose clock was an hour ahead end with it.
 func TestALeaderFromTheFuture(t *testing.T) {
-	r := newRig(t)
-	r.config.Actuator.DecreaseCooldown = 5 * time.Second
-	early := r.live()
-	early.pass(time.Hour)
-	pod := early.raised("web")
-	r.publish(pod, "0.500", app(1500))
-	early.gets(pod, 1500)
-	r.hear()
-	l := r.live()
-	l.look(pod)
-	r.publish(pod, "0.500", app(1200))
-	l.pass(10 * time.Second)
-	l.gets(pod, 1200)
+	inMemory(t, func(t *testing.T, r *rig) {
+		r.config.Actuator.DecreaseCooldown = 5 * time.Second
+		early := r.live()
+		early.pass(time.Hour)
+		pod := early.raised("web")
+		r.publish(pod, "0.500", app(1500))
+		early.gets(pod, 1500)
+		r.hear()
+		l := r.live()
+		l.look(pod)
+		r.publish(pod, "0.500", app(1200))
+		l.pass(10 * time.Second)
+		l.gets(pod, 1200)
+	})
 }
 
 // TestWipedFieldsHideNoExternalChange: where a pod does not tell which manager wrote its limits, what MBCAS
 // saw and sent does.
 func TestWipedFieldsHideNoExternalChange(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := l.raised("web")
-	r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
-	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-	r.publish(pod, "0.000", app(3000))
-	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-	r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
-	r.limitIs(pod, 3000, "as MBCAS set it")
-	r.resizeAs("another-client", pod, "900m")
-	r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
-	r.declaredIs(l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange), app(900))
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.raised("web")
+		r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		r.publish(pod, "0.000", app(3000))
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
+		r.limitIs(pod, 3000, "as MBCAS set it")
+		r.resizeAs("another-client", pod, "900m")
+		r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
+		r.declaredIs(l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange), app(900))
+	})
 }
 
 // TestACordonIsNoDrain: pods of a cordoned node end and are deleted as anywhere.
 func TestACordonIsNoDrain(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod, going := l.raised("web"), l.newPod("going")
-	r.merge(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.kubelet.Node}}, `{"spec":{"unschedulable":true}}`)
-	r.merge(going, `{"metadata":{"finalizers":["example.com/wait"]}}`)
-	defer r.merge(going, `{"metadata":{"finalizers":null}}`)
-	r.must(r.Client.Delete(r.Context(), going))
-	before := len(l.writes())
-	l.look(pod)
-	for _, w := range l.writes()[before:] {
-		if strings.HasPrefix(w, http.MethodPatch) && strings.Contains(w, string(pod.UID)) {
-			t.Errorf("a pod that is deleted has the others written: %s", w)
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod, going := l.raised("web"), l.newPod("going")
+		r.merge(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.kubelet.Node}}, `{"spec":{"unschedulable":true}}`)
+		r.merge(going, `{"metadata":{"finalizers":["example.com/wait"]}}`)
+		defer r.merge(going, `{"metadata":{"finalizers":null}}`)
+		r.must(r.Client.Delete(r.Context(), going))
+		before := len(l.writes())
+		l.look(pod)
+		for _, w := range l.writes()[before:] {
+			if strings.HasPrefix(w, http.MethodPatch) && strings.Contains(w, string(pod.UID)) {
+				t.Errorf("a pod that is deleted has the others written: %s", w)
+			}
 		}
-	}
-	r.publish(pod, "0.000", app(3000))
-	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		r.publish(pod, "0.000", app(3000))
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	})
 }
 
 // TestAnswersOutliveAFailedLook: what came of a resize is known at the next look where the one that took
 // the answer could not be finished, also about a pod of which nothing else is remembered.
 func TestAnswersOutliveAFailedLook(t *testing.T) {
-	r := newRig(t)
-	l, node := r.live(), request(r.kubelet.Node)
-	pod := l.newPod("web")
-	l.resizes.Resizer = answer(podresize.PolicyRefused)
-	r.publish(pod, "0.000", app(2000))
-	_, err := l.Reconcile(t.Context(), node)
-	r.must(err)
-	l.memory.forget(r.kubelet.Node) // as when the node was another replica's for a moment
-	if !l.steps() {
-		t.Fatal("no resize is tried")
-	}
-	l.fail("/api/v1/namespaces/" + r.namespace)
-	_, err = l.Reconcile(t.Context(), node)
-	r.must(err)
-	l.fail("")
-	l.pass(10 * time.Second) // the back-off after a failed read is over
-	if pa := l.look(pod); pa.Status.Reason != string(reasons.PolicyRefused) || pa.Status.Retry.Failures != 1 {
-		t.Errorf("status %+v, want the one refusal", pa.Status)
-	}
-	if n := strings.Count(r.audit.String(), `"msg":"resize"`); n != 1 {
-		t.Errorf("%d attempts, want one", n)
-	}
+	inMemory(t, func(t *testing.T, r *rig) {
+		l, node := r.live(), request(r.kubelet.Node)
+		pod := l.newPod("web")
+		l.resizes.Resizer = answer(podresize.PolicyRefused)
+		r.publish(pod, "0.000", app(2000))
+		_, err := l.Reconcile(t.Context(), node)
+		r.must(err)
+		l.memory.forget(r.kubelet.Node) // as when the node was another replica's for a moment
+		if !l.steps() {
+			t.Fatal("no resize is tried")
+		}
+		l.fail("/api/v1/namespaces/" + r.namespace)
+		_, err = l.Reconcile(t.Context(), node)
+		r.must(err)
+		l.fail("")
+		l.pass(10 * time.Second) // the back-off after a failed read is over
+		if pa := l.look(pod); pa.Status.Reason != string(reasons.PolicyRefused) || pa.Status.Retry.Failures != 1 {
+			t.Errorf("status %+v, want the one refusal", pa.Status)
+		}
+		if n := strings.Count(r.audit.String(), `"msg":"resize"`); n != 1 {
+			t.Errorf("%d attempts, want one", n)
+		}
+	})
 }

@@ -38,7 +38,7 @@ type life struct {
 	*rig
 	*Reconciler
 	*wire
-	ahead time.Duration // of the real clock
+	ahead time.Duration // of the clock of the machine or, in memory, of the bubble
 }
 
 // wire is what the requests of a controller go through: it notes them, lets those for one path fail, and
@@ -229,7 +229,7 @@ func (r *rig) liveUntil(breakAt int, done bool) *life {
 func (l *life) pass(d time.Duration) {
 	l.Helper()
 	l.ahead += d
-	l.hearAt(time.Now().Add(l.ahead))
+	l.hearAt(l.Reconciler.Now())
 }
 
 // once reconciles the node, carries out the resizes whose turn it is, and reconciles it again until
@@ -237,6 +237,9 @@ func (l *life) pass(d time.Duration) {
 func (l *life) once() (ctrl.Result, error) {
 	l.Helper()
 	for range 20 {
+		if l.rest != nil {
+			l.rest()
+		}
 		result, err := l.Reconcile(l.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: l.kubelet.Node}})
 		if err != nil || !l.steps() {
 			return result, err

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,9 +16,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,15 +51,24 @@ type rig struct {
 	counter   *counter
 	audit     *syncWriter // audit lines of the controller
 	log       *syncWriter // its log
+	// rest waits until nothing is under way; nil: only time tells, as on a real API server.
+	rest func()
 	// replica is that of the controllers that are started from here; nil: there is one alone.
 	replica *sharding.Replica
 }
 
-// newRig makes the node and the namespaces; the agent of the node has just renewed its Lease.
+// newRig is a rig on the real API server. The agent of the node has just renewed its Lease, and is
+// live for an hour from then on: the Lease ages in real time, however long the test takes.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	s := apiserver.Start(t)
 	c := DefaultConfig()
+	c.FreezeAfter, c.RestoreAfter = time.Hour, 2*time.Hour
+	return newRigOn(t, apiserver.Start(t), c)
+}
+
+// newRigOn makes the node and the namespaces; the agent of the node has just renewed its Lease.
+func newRigOn(t *testing.T, s *apiserver.Server, c Config) *rig {
+	t.Helper()
 	c.Namespace = s.Namespace(t)
 	c.StartGrace, c.RestartGrace, c.Actuator.DecreaseCooldown = 0, 0, 0
 	c.Resizes.NodePerSecond, c.Resizes.PerSecond = float64(c.Resizes.NodeBurst), float64(c.Resizes.Burst) // bursts are there from the start
@@ -194,7 +207,7 @@ func (r *rig) start(change ...func(*Reconciler)) (stop func()) {
 		Scheme: r.Client.Scheme(), Cache: CacheOptions(r.config.Namespace),
 		Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &yes},
 		LeaderElection: r.replica != nil, LeaderElectionID: kube.LeaderLease, LeaderElectionNamespace: r.config.Namespace,
-		LeaderElectionReleaseOnCancel: true,
+		LeaderElectionReleaseOnCancel: true, MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return r.Client.RESTMapper(), nil },
 	})
 	r.must(err)
 	rec := r.reconciler(mgr.GetClient(), mgr.GetAPIReader())
@@ -214,6 +227,13 @@ func (r *rig) start(change ...func(*Reconciler)) (stop func()) {
 	})
 	r.Cleanup(stop)
 	return stop
+}
+
+// clockAhead has a controller's clock run ahead of the real one by that many nanoseconds.
+func clockAhead(by *atomic.Int64) func(*Reconciler) {
+	return func(rec *Reconciler) {
+		rec.Now = func() time.Time { return time.Now().Add(time.Duration(by.Load())) }
+	}
 }
 
 // counter counts resizes that took place.

@@ -37,60 +37,65 @@ func (l *life) lowering(name string) *corev1.Pod {
 // TestAnIncreaseSupersedes: an increase that is decided while a decrease is in flight is carried out at once. The
 // record tells of both, and progress is that of the increase; nothing supersedes that.
 func TestAnIncreaseSupersedes(t *testing.T) {
-	l := newRig(t).live()
-	pod := l.lowering("web")
-	before := l.stored(pod).Status
-	l.publish(pod, "0.000", app(3000))
-	l.gets(pod, 3000)
-	s := l.look(pod).Status
-	if s.Phase != v1alpha1.PhasePending || s.Reason != string(reasons.ResizeInFlight) || !s.LastIncreaseTime.After(s.LastDecreaseTime.Time) ||
-		!s.LastDecreaseTime.Equal(&before.LastDecreaseTime) || s.AppliedLimits[0].CPULimit != 3000 || s.Rollback.Limits[0].CPULimit != 2000 {
-		t.Errorf("the record of the increase is %+v, that of the decrease was %+v", s, before)
-	}
-	if n := strings.Count(l.audit.String(), `"outcome":"Accepted"`); n != 3 {
-		t.Errorf("%d audit records, want one of each resize:\n%s", n, l.audit)
-	}
-	for _, limit := range []v1alpha1.ContainerLimit{app(4000), app(500)} {
-		l.publish(pod, "0.000", limit)
-		l.look(pod)
-		l.limitIs(pod, 3000, "while the increase is in flight")
-	}
-	l.ahead += l.config.ActuationTimeout - time.Second
-	l.hearAt(time.Now().Add(l.ahead))
-	if s := l.look(pod).Status; s.Phase != v1alpha1.PhasePending {
-		t.Errorf("before the increase is late: %+v", s)
-	}
-	l.publish(pod, "0.000", app(3000))
-	l.kubelet.Answer(pod, apiserver.Obey)
-	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.lowering("web")
+		before := l.stored(pod).Status
+		l.publish(pod, "0.000", app(3000))
+		l.gets(pod, 3000)
+		s := l.look(pod).Status
+		if s.Phase != v1alpha1.PhasePending || s.Reason != string(reasons.ResizeInFlight) || !s.LastIncreaseTime.After(s.LastDecreaseTime.Time) ||
+			!s.LastDecreaseTime.Equal(&before.LastDecreaseTime) || s.AppliedLimits[0].CPULimit != 3000 || s.Rollback.Limits[0].CPULimit != 2000 {
+			t.Errorf("the record of the increase is %+v, that of the decrease was %+v", s, before)
+		}
+		if n := strings.Count(l.audit.String(), `"outcome":"Accepted"`); n != 3 {
+			t.Errorf("%d audit records, want one of each resize:\n%s", n, l.audit)
+		}
+		for _, limit := range []v1alpha1.ContainerLimit{app(4000), app(500)} {
+			l.publish(pod, "0.000", limit)
+			l.look(pod)
+			l.limitIs(pod, 3000, "while the increase is in flight")
+		}
+		l.ahead += l.config.ActuationTimeout - time.Second
+		l.hearAt(time.Now().Add(l.ahead))
+		if s := l.look(pod).Status; s.Phase != v1alpha1.PhasePending {
+			t.Errorf("before the increase is late: %+v", s)
+		}
+		l.publish(pod, "0.000", app(3000))
+		l.kubelet.Answer(pod, apiserver.Obey)
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	})
 }
 
 // TestARollbackSupersedes: so do a rollback and a restore.
 func TestARollbackSupersedes(t *testing.T) {
-	r := newRig(t)
 	for name, c := range map[string]struct {
 		begin   func(*life, *corev1.Pod)
 		purpose string
 		want    int64
 	}{
-		"rollback": {func(l *life, pod *corev1.Pod) { l.harm(pod, unready) }, "rollback", 2000},
-		"restore":  {func(l *life, _ *corev1.Pod) { l.mode(l.namespace, "restore") }, "restore", 1500},
+		"rollback": {func(l *life, pod *corev1.Pod) {
+			time.Sleep(time.Second) // a condition has no fractions of a second
+			l.harm(pod, unready)
+		}, "rollback", 2000},
+		"restore": {func(l *life, _ *corev1.Pod) { l.mode(l.namespace, "restore") }, "restore", 1500},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := r.in(t)
-			r.namespace = r.Namespace(t)
-			r.mode(r.namespace, "enforce")
-			l := r.live()
-			pod := r.pod("web", "100m", "1500m")
-			l.settlesAt(pod, 2000)
-			l.kubelet.Answer(pod, apiserver.Stall)
-			l.publish(pod, "2.000", app(1000))
-			l.gets(pod, 1340)
-			c.begin(l, pod)
-			l.becomes(pod, "raised", func(*v1alpha1.PodAllocation) bool { return l.appLimit(pod) == c.want })
-			if !strings.Contains(l.audit.String(), `"purpose":"`+c.purpose+`"`) {
-				t.Errorf("audit:\n%s", l.audit)
-			}
+			inMemory(t, func(t *testing.T, r *rig) {
+				r.namespace = r.Namespace(t)
+				r.mode(r.namespace, "enforce")
+				l := r.live()
+				pod := r.pod("web", "100m", "1500m")
+				l.settlesAt(pod, 2000)
+				l.kubelet.Answer(pod, apiserver.Stall)
+				l.publish(pod, "2.000", app(1000))
+				l.gets(pod, 1340)
+				c.begin(l, pod)
+				l.becomes(pod, "raised", func(*v1alpha1.PodAllocation) bool { return l.appLimit(pod) == c.want })
+				if !strings.Contains(l.audit.String(), `"purpose":"`+c.purpose+`"`) {
+					t.Errorf("audit:\n%s", l.audit)
+				}
+			})
 		})
 	}
 }
@@ -127,29 +132,30 @@ func TestADecreaseIsFinishedFirst(t *testing.T) {
 // TestARefusedIncreaseLeavesTheDecrease: an increase that was to supersede a decrease, and was refused or not answered,
 // backs off, and what is recorded is still the decrease. When that is done, the increase is tried again.
 func TestARefusedIncreaseLeavesTheDecrease(t *testing.T) {
-	r := newRig(t)
 	for _, outcome := range []podresize.Outcome{podresize.QuotaExceeded, podresize.PolicyRefused, podresize.Unavailable} {
 		t.Run(strings.ToLower(outcome.String()), func(t *testing.T) {
-			l := r.in(t).live()
-			pod := l.lowering(strings.ToLower(outcome.String()))
-			before := l.stored(pod).Status
-			tries := 0
-			l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
-				tries++
-				return podresize.Result{Outcome: outcome, Message: "because"}
-			}}
-			l.publish(pod, "0.000", app(3000))
-			for range 3 {
-				l.look(pod)
-			}
-			if s := l.stored(pod).Status; tries != 1 || s.Phase != v1alpha1.PhasePending || s.Reason != string(reasons.ResizeInFlight) ||
-				!s.LastAppliedTime.Equal(&before.LastAppliedTime) || s.Retry.Failures != 0 {
-				t.Errorf("after %d tries: %+v, want one, and what was recorded of the decrease: %+v", tries, s, before)
-			}
-			l.resizes.Resizer = l.counter
-			l.kubelet.Answer(pod, apiserver.Obey)
-			l.ahead += 2 * r.config.ServerBackoff
-			l.gets(pod, 3000)
+			inMemory(t, func(t *testing.T, r *rig) {
+				l := r.live()
+				pod := l.lowering(strings.ToLower(outcome.String()))
+				before := l.stored(pod).Status
+				tries := 0
+				l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
+					tries++
+					return podresize.Result{Outcome: outcome, Message: "because"}
+				}}
+				l.publish(pod, "0.000", app(3000))
+				for range 3 {
+					l.look(pod)
+				}
+				if s := l.stored(pod).Status; tries != 1 || s.Phase != v1alpha1.PhasePending || s.Reason != string(reasons.ResizeInFlight) ||
+					!s.LastAppliedTime.Equal(&before.LastAppliedTime) || s.Retry.Failures != 0 {
+					t.Errorf("after %d tries: %+v, want one, and what was recorded of the decrease: %+v", tries, s, before)
+				}
+				l.resizes.Resizer = l.counter
+				l.kubelet.Answer(pod, apiserver.Obey)
+				l.ahead += 2 * r.config.ServerBackoff
+				l.gets(pod, 3000)
+			})
 		})
 	}
 }
@@ -169,49 +175,53 @@ func (c decidesAlways) List(ctx context.Context, list client.ObjectList, opts ..
 
 // TestStatusesAreNotStarved: statuses of a node are written although its agent decides all the time.
 func TestStatusesAreNotStarved(t *testing.T) {
-	l := newRig(t).live()
-	web := l.raised("web")
-	fresh := l.rig.pod("new", "100m", "500m")
-	decisions := 0
-	l.Reconciler.Client = decidesAlways{l.Reconciler.Client, func() {
-		decisions++
-		l.publish(web, "0.000", app(cpu.Milli(2000+10*decisions)))
-	}}
-	_, err := l.Reconcile(l.Context(), request(l.kubelet.Node))
-	l.must(err)
-	if pa := l.stored(fresh); pa == nil || !recorded(pa) || decisions < 2*mostLooks-1 {
-		t.Errorf("after %d decisions the other pod has %+v, want its status", decisions, pa)
-	}
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		web := l.raised("web")
+		fresh := l.rig.pod("new", "100m", "500m")
+		decisions := 0
+		l.Reconciler.Client = decidesAlways{l.Reconciler.Client, func() {
+			decisions++
+			l.publish(web, "0.000", app(cpu.Milli(2000+10*decisions)))
+		}}
+		_, err := l.Reconcile(l.Context(), request(l.kubelet.Node))
+		l.must(err)
+		if pa := l.stored(fresh); pa == nil || !recorded(pa) || decisions < 2*mostLooks-1 {
+			t.Errorf("after %d decisions the other pod has %+v, want its status", decisions, pa)
+		}
+	})
 }
 
 // TestDecisionsComeBeforeStatuses: a decision that arrives while a node is dealt with is acted on before statuses
 // of its pods are written.
 func TestDecisionsComeBeforeStatuses(t *testing.T) {
-	l := newRig(t).live()
-	web := l.raised("web")
-	l.rig.pod("new", "100m", "500m") // its declared limits are recorded, and a status is written
-	ledger := l.hold("/configmaps/" + restore.LedgerName(l.kubelet.Node))
-	writes := func(suffix string) func() (bool, any) {
-		n := l.requests("PATCH", suffix)
-		return func() (bool, any) { now := l.requests("PATCH", suffix); return now > n, now }
-	}
-	recorded := writes("/configmaps/" + restore.LedgerName(l.kubelet.Node))
-	done := make(chan error, 1)
-	go func() {
-		_, err := l.Reconcile(l.Context(), request(l.kubelet.Node))
-		done <- err
-	}()
-	l.until("the ledger is written", recorded)
-	l.publish(web, "0.000", app(3000))
-	status := l.hold("/status")
-	written := writes("/status")
-	ledger()
-	l.until("a status is written", written)
-	if s, _, z := l.resizes.Standing(web.UID); s != flowcontrol.Waiting || z.Move.Changes[0].To != 3000 {
-		t.Errorf("when a status is written, the newer decision is %v: %+v", s, z)
-	}
-	status()
-	l.must(<-done)
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		web := l.raised("web")
+		l.rig.pod("new", "100m", "500m") // its declared limits are recorded, and a status is written
+		ledger := l.hold("/configmaps/" + restore.LedgerName(l.kubelet.Node))
+		writes := func(suffix string) func() (bool, any) {
+			n := l.requests("PATCH", suffix)
+			return func() (bool, any) { now := l.requests("PATCH", suffix); return now > n, now }
+		}
+		recorded := writes("/configmaps/" + restore.LedgerName(l.kubelet.Node))
+		done := make(chan error, 1)
+		go func() {
+			_, err := l.Reconcile(l.Context(), request(l.kubelet.Node))
+			done <- err
+		}()
+		l.until("the ledger is written", recorded)
+		l.publish(web, "0.000", app(3000))
+		status := l.hold("/status")
+		written := writes("/status")
+		ledger()
+		l.until("a status is written", written)
+		if s, _, z := l.resizes.Standing(web.UID); s != flowcontrol.Waiting || z.Move.Changes[0].To != 3000 {
+			t.Errorf("when a status is written, the newer decision is %v: %+v", s, z)
+		}
+		status()
+		l.must(<-done)
+	})
 }
 
 // TestTheBusyScheduleSupersedes: in the schedule whose every request meets every fault, a decrease is superseded.

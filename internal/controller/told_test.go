@@ -24,154 +24,160 @@ import (
 // TestTellsTheAgent: the agent of a node is told of each managed pod its declared limits and its PodAllocation,
 // and no more of a pod that leaves the market; a NodeAllocation that another client deletes is written again.
 func TestTellsTheAgent(t *testing.T) {
-	r := newRig(t)
-	r.start()
-	web, idle := r.pod("web", "100m", "500m"), r.pod("idle", "", "")
-	r.until("told", func() (bool, any) { p := r.toldOf(web); return p != nil, p })
-	told, pa := r.toldOf(web), r.stored(web)
-	if told.AllocationUID != pa.UID || !kube.SameLimits(told.DeclaredLimits, []v1alpha1.ContainerLimit{app(500)}) || told.Constraints != nil {
-		t.Errorf("told %+v, want the declared limits of %s", told, pa.UID)
-	}
-	if p := r.toldOf(idle); p != nil {
-		t.Errorf("told %+v of a pod that cannot be managed", p)
-	}
-	n := &v1alpha1.NodeAllocation{ObjectMeta: metav1.ObjectMeta{Name: r.kubelet.Node}}
-	r.must(r.Client.Delete(t.Context(), n))
-	r.until("told again", func() (bool, any) { p := r.toldOf(web); return p != nil, p })
-	r.label(web, "false")
-	r.until("told no more", func() (bool, any) { p := r.toldOf(web); return p == nil, p })
+	inMemory(t, func(t *testing.T, r *rig) {
+		r.start()
+		web, idle := r.pod("web", "100m", "500m"), r.pod("idle", "", "")
+		r.until("told", func() (bool, any) { p := r.toldOf(web); return p != nil, p })
+		told, pa := r.toldOf(web), r.stored(web)
+		if told.AllocationUID != pa.UID || !kube.SameLimits(told.DeclaredLimits, []v1alpha1.ContainerLimit{app(500)}) || told.Constraints != nil {
+			t.Errorf("told %+v, want the declared limits of %s", told, pa.UID)
+		}
+		if p := r.toldOf(idle); p != nil {
+			t.Errorf("told %+v of a pod that cannot be managed", p)
+		}
+		n := &v1alpha1.NodeAllocation{ObjectMeta: metav1.ObjectMeta{Name: r.kubelet.Node}}
+		r.must(r.Client.Delete(t.Context(), n))
+		r.until("told again", func() (bool, any) { p := r.toldOf(web); return p != nil, p })
+		r.label(web, "false")
+		r.until("told no more", func() (bool, any) { p := r.toldOf(web); return p == nil, p })
+	})
 }
 
 // TestRecordsBeforeAPodRuns: when its kubelet is about to start a pod, it has its PodAllocation, its declared
 // limits are recorded and its agent is told. Nothing more is written when it runs, until something is decided.
 func TestRecordsBeforeAPodRuns(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"))
-	pod.Spec.NodeName, pod.Annotations = r.kubelet.Node, map[string]string{apiserver.HoldKey: "true"}
-	r.must(r.Client.Create(t.Context(), pod))
-	pod = apiserver.WaitFor(t, r.Client, pod, "about to start", func(p *corev1.Pod) bool { return len(p.Status.ContainerStatuses) > 0 })
-	r.declaredIs(l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet), app(500))
-	if told := r.toldOf(pod); told == nil || !kube.SameLimits(told.DeclaredLimits, []v1alpha1.ContainerLimit{app(500)}) {
-		t.Errorf("the agent is told %+v", told)
-	}
-	before := r.stored(pod).ResourceVersion
-	r.merge(pod, `{"metadata":{"annotations":{"`+apiserver.HoldKey+`":null}}}`)
-	apiserver.WaitFor(t, r.Client, pod, "running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
-	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
-	if after := r.stored(pod).ResourceVersion; after != before {
-		t.Errorf("its PodAllocation was written when it ran: version %s, was %s", after, before)
-	}
-	if n := r.counter.resizes(); n > 0 {
-		t.Errorf("%d resizes before any decision", n)
-	}
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"))
+		pod.Spec.NodeName, pod.Annotations = r.kubelet.Node, map[string]string{apiserver.HoldKey: "true"}
+		r.must(r.Client.Create(t.Context(), pod))
+		pod = apiserver.WaitFor(t, r.Client, pod, "about to start", func(p *corev1.Pod) bool { return len(p.Status.ContainerStatuses) > 0 })
+		r.declaredIs(l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet), app(500))
+		if told := r.toldOf(pod); told == nil || !kube.SameLimits(told.DeclaredLimits, []v1alpha1.ContainerLimit{app(500)}) {
+			t.Errorf("the agent is told %+v", told)
+		}
+		before := r.stored(pod).ResourceVersion
+		r.merge(pod, `{"metadata":{"annotations":{"`+apiserver.HoldKey+`":null}}}`)
+		apiserver.WaitFor(t, r.Client, pod, "running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+		l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
+		if after := r.stored(pod).ResourceVersion; after != before {
+			t.Errorf("its PodAllocation was written when it ran: version %s, was %s", after, before)
+		}
+		if n := r.counter.resizes(); n > 0 {
+			t.Errorf("%d resizes before any decision", n)
+		}
+	})
 }
 
 // TestAnErrorIsNoNews: what the agent is told of a pod that cannot be read stays, and the others are told.
 func TestAnErrorIsNoNews(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	bad, good := l.raised("bad"), l.newPod("good")
-	before := r.toldOf(bad)
-	api, err := client.NewWithWatch(r.Config, client.Options{Scheme: r.Client.Scheme(), Mapper: r.Client.RESTMapper()})
-	r.must(err)
-	l.Live = interceptor.NewClient(api, interceptor.Funcs{Get: func(
-		ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
-	) error {
-		if key.Name == bad.Name {
-			return errors.New("no such luck")
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		bad, good := l.raised("bad"), l.newPod("good")
+		before := r.toldOf(bad)
+		api, err := client.NewWithWatch(r.Config, client.Options{Scheme: r.Client.Scheme(), Mapper: r.Client.RESTMapper()})
+		r.must(err)
+		l.Live = interceptor.NewClient(api, interceptor.Funcs{Get: func(
+			ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+		) error {
+			if key.Name == bad.Name {
+				return errors.New("no such luck")
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
+		r.resizeAs("another-client", bad, "700m") // so that it is read again
+		r.merge(good, `{"metadata":{"annotations":{"mbcas.io/max-cpu":"900m"}}}`)
+		other := r.pod("other", "100m", "500m")
+		l.look(other)
+		if p := r.toldOf(bad); p == nil || p.AllocationUID != before.AllocationUID || !strings.Contains(r.log.String(), "no such luck") {
+			t.Errorf("told %+v of the pod that cannot be read, want %+v as before", p, before)
 		}
-		return c.Get(ctx, key, o, opts...)
-	}})
-	r.resizeAs("another-client", bad, "700m") // so that it is read again
-	r.merge(good, `{"metadata":{"annotations":{"mbcas.io/max-cpu":"900m"}}}`)
-	other := r.pod("other", "100m", "500m")
-	l.look(other)
-	if p := r.toldOf(bad); p == nil || p.AllocationUID != before.AllocationUID || !strings.Contains(r.log.String(), "no such luck") {
-		t.Errorf("told %+v of the pod that cannot be read, want %+v as before", p, before)
-	}
-	if r.toldOf(good) == nil || r.toldOf(other) == nil {
-		t.Error("the others are not told of")
-	}
+		if r.toldOf(good) == nil || r.toldOf(other) == nil {
+			t.Error("the others are not told of")
+		}
+	})
 }
 
 // TestOneWriteForAll: a constraint that comes and goes for all pods of a node costs one write of its
 // NodeAllocation each time, and none of a PodAllocation; what an agent says of its market costs none.
 func TestOneWriteForAll(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	const pods = 12
-	var last *corev1.Pod
-	for i := range pods {
-		last = r.pod(fmt.Sprint("web-", i), "100m", "500m")
-	}
-	l.settles(last, v1alpha1.PhasePending, reasons.NoDecisionYet)
-	l.look(last)
-	ranges := r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus("3")})
-	l.look(last)
-	for i, most := range []string{"2", "1500m", "2"} {
-		r.merge(ranges, `{"spec":{"limits":[{"type":"Pod","max":{"cpu":"`+most+`"}}]}}`)
-		before := len(l.writes())
-		l.look(last)
-		if w := l.writes()[before:]; len(w) != 1 || !strings.Contains(w[0], "/nodeallocations/") {
-			t.Errorf("change %d: writes %v, want one of the NodeAllocation", i, w)
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		const pods = 12
+		var last *corev1.Pod
+		for i := range pods {
+			last = r.pod(fmt.Sprint("web-", i), "100m", "500m")
 		}
-	}
-	before := len(l.writes())
-	for i := range 5 {
-		l.ahead += 30 * time.Second
-		r.renews(time.Now().Add(l.ahead), allocation.NodeMarket{Round: uint64(i), Price: 0.5, Demand: 4000, Usage: 3000})
+		l.settles(last, v1alpha1.PhasePending, reasons.NoDecisionYet)
 		l.look(last)
-	}
-	if w := l.writes()[before:]; len(w) != 0 {
-		t.Errorf("writes %v while nothing but figures changed", w)
-	}
+		ranges := r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus("3")})
+		l.look(last)
+		for i, most := range []string{"2", "1500m", "2"} {
+			r.merge(ranges, `{"spec":{"limits":[{"type":"Pod","max":{"cpu":"`+most+`"}}]}}`)
+			before := len(l.writes())
+			l.look(last)
+			if w := l.writes()[before:]; len(w) != 1 || !strings.Contains(w[0], "/nodeallocations/") {
+				t.Errorf("change %d: writes %v, want one of the NodeAllocation", i, w)
+			}
+		}
+		before := len(l.writes())
+		for i := range 5 {
+			l.ahead += 30 * time.Second
+			r.renews(time.Now().Add(l.ahead), allocation.NodeMarket{Round: uint64(i), Price: 0.5, Demand: 4000, Usage: 3000})
+			l.look(last)
+		}
+		if w := l.writes()[before:]; len(w) != 0 {
+			t.Errorf("writes %v while nothing but figures changed", w)
+		}
+	})
 }
 
 // TestUnconfirmedIsNotApplied: a decision that was made long ago is applied when its agent's Lease confirms it,
 // and not while the Lease names the pod, or says that there is a later decision than the cache shows.
 func TestUnconfirmedIsNotApplied(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := l.raised("web")
-	r.mode(r.namespace, kube.ModeRecommend)
-	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
-	r.publish(pod, "0.000", app(3000))
-	l.look(pod)
-	renew := func(m allocation.NodeMarket) {
-		t.Helper()
-		l.ahead += 61 * time.Second
-		r.renews(time.Now().Add(l.ahead), m)
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.raised("web")
+		r.mode(r.namespace, kube.ModeRecommend)
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
+		r.publish(pod, "0.000", app(3000))
 		l.look(pod)
-	}
-	later := allocation.Epoch{Time: time.Now().Add(time.Hour)}
-	renew(allocation.NodeMarket{Epoch: later, Unconfirmed: allocation.UnconfirmedOf([]types.UID{pod.UID})})
-	r.mode(r.namespace, kube.ModeEnforce)
-	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.DecisionTooOld)
-	renew(allocation.NodeMarket{Epoch: later}) // which the cache had a minute to show
-	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.DecisionTooOld)
-	r.limitIs(pod, 2000, "while the agent does not stand by its decision")
-	renew(allocation.NodeMarket{})
-	l.ahead += 20 * time.Second
-	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-	r.limitIs(pod, 3000, "once the agent stands by its decision")
+		renew := func(m allocation.NodeMarket) {
+			t.Helper()
+			l.ahead += 61 * time.Second
+			r.renews(time.Now().Add(l.ahead), m)
+			l.look(pod)
+		}
+		later := allocation.Epoch{Time: time.Now().Add(time.Hour)}
+		renew(allocation.NodeMarket{Epoch: later, Unconfirmed: allocation.UnconfirmedOf([]types.UID{pod.UID})})
+		r.mode(r.namespace, kube.ModeEnforce)
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.DecisionTooOld)
+		renew(allocation.NodeMarket{Epoch: later}) // which the cache had a minute to show
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.DecisionTooOld)
+		r.limitIs(pod, 2000, "while the agent does not stand by its decision")
+		renew(allocation.NodeMarket{})
+		l.ahead += 20 * time.Second
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		r.limitIs(pod, 3000, "once the agent stands by its decision")
+	})
 }
 
 // TestUndecidedIsRaised: a lowered pod that its agent, which lives, does not stand by for five minutes has its
 // declared limit again.
 func TestUndecidedIsRaised(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pod := l.lowered("web")
-	for i := range 6 {
-		if r.limitIs(pod, 200, "before five minutes"); i == 0 {
-			l.ahead += time.Minute // after the last decision
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		pod := l.lowered("web")
+		for i := range 6 {
+			if r.limitIs(pod, 200, "before five minutes"); i == 0 {
+				l.ahead += time.Minute // after the last decision
+			}
+			l.ahead += 50 * time.Second
+			r.renews(time.Now().Add(l.ahead), allocation.NodeMarket{Unconfirmed: allocation.UnconfirmedOf([]types.UID{pod.UID})})
+			l.look(pod)
 		}
 		l.ahead += 50 * time.Second
 		r.renews(time.Now().Add(l.ahead), allocation.NodeMarket{Unconfirmed: allocation.UnconfirmedOf([]types.UID{pod.UID})})
-		l.look(pod)
-	}
-	l.ahead += 50 * time.Second
-	r.renews(time.Now().Add(l.ahead), allocation.NodeMarket{Unconfirmed: allocation.UnconfirmedOf([]types.UID{pod.UID})})
-	l.gets(pod, 500)
+		l.gets(pod, 500)
+	})
 }

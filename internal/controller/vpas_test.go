@@ -61,9 +61,7 @@ func TestVPAsWithAnOldRole(t *testing.T) {
 	there, w := r.wired(r.User(t, role.Name).Config())
 	var ahead atomic.Int64
 	var rec *Reconciler
-	there.start(func(re *Reconciler) {
-		rec, re.Now = re, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-	})
+	there.start(clockAhead(&ahead), func(re *Reconciler) { rec = re })
 	unknown := stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed)
 	pa := r.allocation(free, "skipped", unknown)
 	for _, part := range []string{"may not list verticalpodautoscalers", "config/rbac"} {
@@ -94,11 +92,9 @@ func TestVPAsWithAnOldRole(t *testing.T) {
 	role.Rules = rules
 	r.must(r.Client.Update(r.Context(), role))
 	r.until("VPAs are unknown", func() (bool, any) {
-		ahead.Add(int64(time.Second))                         // rights are checked once a minute
-		r.hearAt(time.Now().Add(time.Duration(ahead.Load()))) // an agent that stops is another matter
+		ahead.Add(int64(time.Second)) // rights are checked once a minute
 		return vpaState(rec) == autoscalers.VPAsUnknown, vpaState(rec)
 	})
-	r.hearAt(time.Now().Add(time.Duration(ahead.Load())))
 	r.publish(free, "0.000", app(3000))
 	r.allocation(free, "skipped", unknown)
 	r.limitIs(free, 2000, "as before the right was lost")
@@ -202,28 +198,29 @@ func TestATargetThatDoesNotAnswer(t *testing.T) {
 // TestAVPAWakesItsNamespace: a VPA that changes has the nodes with pods of its namespace looked at, and no others,
 // unless so many have changed that all are.
 func TestAVPAWakesItsNamespace(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	elsewhere, namespace := r.Kubelet(t, "elsewhere"), r.Namespace(t)
-	r.pod("web", "100m", "500m")
-	elsewhere.Run(t, apiserver.Pod(namespace, "web", apiserver.Container("app", "100m", "500m")))
-	for namespace, node := range map[string]string{r.namespace: r.kubelet.Node, namespace: elsewhere.Node} {
-		l.requeue.Namespace(namespace)
-		var names []string
-		for _, q := range l.nodesOf(t.Context(), (<-l.requeue.Some).Object) {
-			names = append(names, q.Name)
+	inMemory(t, func(t *testing.T, r *rig) {
+		l := r.live()
+		elsewhere, namespace := r.Kubelet(t, "elsewhere"), r.Namespace(t)
+		r.pod("web", "100m", "500m")
+		elsewhere.Run(t, apiserver.Pod(namespace, "web", apiserver.Container("app", "100m", "500m")))
+		for namespace, node := range map[string]string{r.namespace: r.kubelet.Node, namespace: elsewhere.Node} {
+			l.requeue.Namespace(namespace)
+			var names []string
+			for _, q := range l.nodesOf(t.Context(), (<-l.requeue.Some).Object) {
+				names = append(names, q.Name)
+			}
+			if !slices.Equal(names, []string{node}) {
+				t.Errorf("nodes %v are looked at, want %s", names, node)
+			}
 		}
-		if !slices.Equal(names, []string{node}) {
-			t.Errorf("nodes %v are looked at, want %s", names, node)
+		if len(l.requeue.All) != 0 {
+			t.Error("all nodes are looked at")
 		}
-	}
-	if len(l.requeue.All) != 0 {
-		t.Error("all nodes are looked at")
-	}
-	for range cap(l.requeue.Some) + 1 {
-		l.requeue.Namespace(namespace)
-	}
-	if len(l.requeue.All) != 1 {
-		t.Error("a change that found no room is forgotten")
-	}
+		for range cap(l.requeue.Some) + 1 {
+			l.requeue.Namespace(namespace)
+		}
+		if len(l.requeue.All) != 1 {
+			t.Error("a change that found no room is forgotten")
+		}
+	})
 }

@@ -1,0 +1,33 @@
+package controller
+
+import (
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/memapi"
+)
+
+// inMemory runs a test with a rig on an API server in memory. Its clock moves only while everything
+// waits, so no deadline depends on the machine. A test whose subject is an answer of the real API
+// server takes newRig.
+func inMemory(t *testing.T, test func(*testing.T, *rig)) {
+	t.Helper()
+	if os.Getenv("MBCAS_SKEW") != "" {
+		t.Skip("optional: the API server in memory is that of one version")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		config := memapi.Config(memapi.New(time.Now).Shared(), "test")
+		c, err := client.NewWithWatch(config, client.Options{Scheme: memapi.Scheme, Mapper: memapi.Mapper()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRigOn(t, &apiserver.Server{Config: config, Client: c}, DefaultConfig())
+		r.rest = func() { time.Sleep(time.Millisecond) } // ends when all else waits, at another instant
+		test(t, r)
+	})
+}
