@@ -109,14 +109,14 @@ test-all: $(CLUSTER) test-packages node-packages vm-packages cluster-addons ## r
 ci: $(CLUSTER) test-packages node-packages
 	@$(TESTALL) -tier ci
 
-test-unit: $(CLUSTER) test-packages ## run the tests without a node: unit, property and API server tests, with -race
+test-unit: $(CLUSTER) test-packages ## run the tests without a node: unit, property and API server tests; concurrent code with -race
 	@$(TESTALL) -only unit
 
-ledger: go-found ## print the ten slowest tests of the last run, and those that failed or were flaky lately
+ledger: go-found ## print the ten slowest tests of the last run, and those that failed or were flaky in the last 40
 	@$(TESTALL) -ledger
 
 deflake: $(CLUSTER) ## run the tests of PKG (that match RUN) until one fails or 20 minutes are over: random order, two busy loops beside them
-	@KUBEBUILDER_ASSETS="$$($(CLUSTER) assets)" tools/deflake.sh $(PKG) $(RUN)
+	@assets=$$($(CLUSTER) assets) && KUBEBUILDER_ASSETS="$$assets" tools/deflake.sh $(PKG) $(RUN)
 
 page-test: go-found ## run the page in a browser: each view, by keyboard, with 5,000 nodes, and axe (npm, Chromium)
 	@$(TESTALL) -only page

@@ -32,8 +32,12 @@ import (
 // root is the repository, from this folder.
 const root = "../.."
 
+// watched is the guard of the suite.
+var watched *guard.Guard
+
 // TestMain watches every pod of the cluster from before the first test until after the last one.
-// What MBCAS must never do fails the whole suite, in whichever test it was done.
+// What MBCAS must never do fails the whole suite, in whichever test it was done. testall knows the
+// line by its beginning: such a fault outlasts a test that passes when it runs once more.
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard()) // else the library complains with a stack trace
 	path := os.Getenv("KUBECONFIG")
@@ -41,6 +45,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run()) // every test is skipped
 	}
 	g, err := guard.New(path, auditLog(path))
+	watched = g
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "the watch over the whole suite:", err)
 		os.Exit(1)
@@ -51,7 +56,7 @@ func TestMain(m *testing.M) {
 		fmt.Println("    note:", n)
 	}
 	for _, f := range r.Faults {
-		fmt.Println("    FAULT:", f)
+		fmt.Println("OUTSIDE OF THE TESTS:", f)
 		code = 1
 	}
 	const sum = "    the watch over the whole suite saw %d pods, %d resizes (%d met a busy server), %d faults\n"
@@ -186,7 +191,8 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 // deadline is the time on the node of the test for what may take that long on a real node.
 func (s *suite) deadline(most time.Duration) time.Duration { return time.Duration(s.slower) * most }
 
-// wait waits until ok returns true; its text is the state otherwise. most is the time on a real node.
+// wait waits until ok returns true; its text is the state otherwise. most is the time on a real
+// node.
 func (s *suite) wait(t *testing.T, most time.Duration, what string, ok func() (bool, string)) {
 	t.Helper()
 	err := poll.Until(t.Context(), s.deadline(most), func() string {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,7 +17,7 @@ import (
 const (
 	// keptRuns is how many runs the ledger keeps: 2,000 tests of 200 bytes each.
 	keptRuns = 40
-	// flakyRuns is how many runs tell whether a test was flaky before.
+	// flakyRuns is for how many of its runs a test counts as flaky.
 	flakyRuns = 20
 
 	outcomeFlaky = "flaky"
@@ -30,14 +31,15 @@ type record struct {
 	Test    string    `json:"test"`
 	Outcome string    `json:"outcome"` // pass, fail, skip or flaky
 	Seconds float64   `json:"seconds"`
-	// Load is the load average over the last minute as the test ended. Steal is the share of CPU time that the
-	// hypervisor took since the run began, in percent. They are 0 where the system does not report them.
+	// Load is the load average over the last minute as the test ended. Steal is the share of CPU time
+	// that the hypervisor took since the run began, in percent. They are 0 where the system does not
+	// report them.
 	Load  float64 `json:"load"`
 	Steal float64 `json:"steal"`
 }
 
-// record notes the end of a test.
-func (r *results) record(e event) {
+// addRecord notes the end of a test.
+func (r *results) addRecord(e event) {
 	ended := record{Package: e.Package, Test: e.Test, Outcome: e.Action, Seconds: e.Elapsed, Load: loadAverage()}
 	if total, stolen := cpuTime(); total > r.total0 {
 		ended.Steal = 100 * (stolen - r.stolen0) / (total - r.total0)
@@ -48,13 +50,16 @@ func (r *results) record(e event) {
 func (r record) name() string { return r.Package + " " + r.Test }
 
 // ledgerPath is outside of the clone, so that runs of other clones are in it.
-func ledgerPath() (string, error) {
+func ledgerPath() string {
 	dir, err := os.UserCacheDir()
-	return filepath.Join(dir, "mbcas", "ledger.jsonl"), err
+	if err != nil {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, "mbcas", "ledger.jsonl")
 }
 
-// readLedger returns the records of the file, oldest run first; none where there is no file. A line that is no record
-// is left out.
+// readLedger returns the records of the file, oldest run first; none where there is no file. A line
+// that is no record is left out.
 func readLedger(path string) ([]record, error) {
 	text, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {
@@ -86,16 +91,18 @@ func lastRuns(all []record, n int) []record {
 	return all[first:]
 }
 
-// flakyIn are the tests that were flaky in these records, sorted.
+// flakyIn are the tests that were flaky in one of the last flakyRuns of their own runs, sorted.
 func flakyIn(all []record) []string {
 	var names []string
-	for _, r := range all {
-		if r.Outcome == outcomeFlaky {
-			names = append(names, r.name())
+	runs := map[string]int{}
+	for _, r := range slices.Backward(all) {
+		name := r.name()
+		if runs[name]++; runs[name] <= flakyRuns && r.Outcome == outcomeFlaky && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
-	return slices.Compact(names)
+	return names
 }
 
 // appendLedger adds the records of a run to the file, and drops the oldest runs.
@@ -117,14 +124,24 @@ func appendLedger(path string, run time.Time, commit string, ended []record) err
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("write the ledger of test runs: %w", err)
 	}
-	// Two runs that end at once lose the records of one; a half-written file would lose all.
-	if err := os.WriteFile(path+".new", text.Bytes(), 0o644); err != nil {
+	// Where two runs end at once the records of one are lost; a file that is half written would lose
+	// all.
+	file, err := os.CreateTemp(filepath.Dir(path), "ledger-")
+	if err != nil {
 		return fmt.Errorf("write the ledger of test runs: %w", err)
 	}
-	return os.Rename(path+".new", path)
+	_, err = file.Write(text.Bytes())
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write the ledger of test runs: %w", err), os.Remove(file.Name()))
+	}
+	return nil
 }
 
-// printLedger prints the ten slowest tests of the last run, and the flaky ones of all runs that are kept.
+// printLedger prints the ten slowest tests of the last run, and the flaky ones of all runs that are
+// kept.
 func printLedger(out io.Writer, all []record) {
 	w := bufio.NewWriter(out)
 	defer w.Flush()
@@ -144,8 +161,8 @@ func printLedger(out io.Writer, all []record) {
 	for _, r := range all {
 		if r.Outcome == "fail" || r.Outcome == outcomeFlaky {
 			some = true
-			fmt.Fprintf(w, "  %s  %s  %s  %s (load %.1f, steal %.1f %%)\n", r.Run.Format(time.RFC3339), r.Commit, r.Outcome,
-				r.name(), r.Load, r.Steal)
+			fmt.Fprintf(w, "  %s  %s  %s  %s", r.Run.Format(time.RFC3339), r.Commit, r.Outcome, r.name())
+			fmt.Fprintf(w, " (load %.1f, steal %.1f %%)\n", r.Load, r.Steal)
 		}
 	}
 	if !some {

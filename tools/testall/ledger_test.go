@@ -4,24 +4,24 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// TestLedger: runs are kept up to a bound, also beside a line that is broken; a flaky test is one of the last runs.
+// TestLedger: runs are kept up to a bound, also beside a line that is broken; a test counts as
+// flaky for its next runs.
 func TestLedger(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mbcas", "ledger.jsonl")
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	const runs = keptRuns + 5
 	for i := range runs {
-		outcome := "pass"
-		if i == runs-flakyRuns || i == runs-flakyRuns-1 {
-			outcome = outcomeFlaky
-		}
+		flaky := map[bool]string{true: outcomeFlaky, false: "pass"}
 		err := appendLedger(path, start.Add(time.Duration(i)*time.Hour), "abc", []record{
-			{Package: "p", Test: fmt.Sprintf("T%d", i), Outcome: outcome, Seconds: float64(i)},
-			{Package: "p", Test: "Always", Outcome: "pass"},
+			{Package: "p", Test: fmt.Sprintf("T%d", i), Outcome: "pass", Seconds: float64(i)},
+			{Package: "p", Test: "Lately", Outcome: flaky[i == runs-flakyRuns]},
+			{Package: "p", Test: "Before", Outcome: flaky[i == runs-flakyRuns-1]},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -36,18 +36,17 @@ func TestLedger(t *testing.T) {
 		}
 	}
 	all, err := readLedger(path)
-	if err != nil || len(all) != 2*keptRuns || all[0].Test != "T5" {
+	if err != nil || len(all) != 3*keptRuns || all[0].Test != "T5" {
 		t.Fatalf("%d records, the first %+v, %v; want those of %d runs", len(all), all[0], err, keptRuns)
 	}
-	want := fmt.Sprintf("[p T%d]", runs-flakyRuns)
-	if got := fmt.Sprint(flakyIn(lastRuns(all, flakyRuns))); got != want {
-		t.Errorf("flaky in the last %d runs: %s, want %s", flakyRuns, got, want)
+	if got := flakyIn(all); !slices.Equal(got, []string{"p Lately"}) {
+		t.Errorf("flaky in their last %d runs: %v, want Lately alone", flakyRuns, got)
 	}
 	var out strings.Builder
 	printLedger(&out, all)
 	for _, want := range []string{
-		"slowest of 2 tests in the run of 2026-01-02T20:00:00Z at abc:\n    44.0 s  p T44 (pass, load 0.0)\n",
-		"  2026-01-02T01:00:00Z  abc  flaky  p T25 (load 0.0, steal 0.0 %)\n",
+		"slowest of 3 tests in the run of 2026-01-02T20:00:00Z at abc:\n    44.0 s  p T44 (pass, load 0.0)\n",
+		"  2026-01-02T01:00:00Z  abc  flaky  p Lately (load 0.0, steal 0.0 %)\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())
@@ -55,7 +54,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// TestEmptyLedger: before the first run there is nothing to print, and that is said.
+// TestEmptyLedger: before the first run, make ledger prints what adds one.
 func TestEmptyLedger(t *testing.T) {
 	all, err := readLedger(filepath.Join(t.TempDir(), "ledger.jsonl"))
 	var out strings.Builder
@@ -65,7 +64,8 @@ func TestEmptyLedger(t *testing.T) {
 	}
 }
 
-// TestRecords: a record has the outcome and the time of a test with its subtests, and no subtest has one of its own.
+// TestRecords: a record has the outcome and the time of a test with its subtests, and no subtest
+// has one of its own.
 func TestRecords(t *testing.T) {
 	r := newResults(&strings.Builder{}, true)
 	err := r.read(strings.NewReader(`

@@ -78,8 +78,8 @@ func loadAverage() (load float64) {
 	return load
 }
 
-// cpuTime is the time of all CPUs since the boot, and what of it the hypervisor took, in ticks of /proc/stat; see
-// proc_stat(5). 0 where the file cannot be read.
+// cpuTime is the time of all CPUs since the boot, and what of it the hypervisor took, in ticks of
+// /proc/stat; see proc_stat(5). 0 where the file cannot be read.
 func cpuTime() (total, stolen float64) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

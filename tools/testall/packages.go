@@ -49,5 +49,5 @@ func (r *repo) packages(ctx context.Context) (p packages, err error) {
 	return p, nil
 }
 
-// startsServer says whether a test that imports the package starts an API server.
+// startsServer reports whether a test that imports the package starts an API server.
 func startsServer(path string) bool { return strings.HasSuffix(path, "/internal/testing/apiserver") }

@@ -7,18 +7,19 @@ import (
 	"strings"
 )
 
-// maxRepeats is how many failed tests of one `go test` run once more. More failures have one cause, and it is no
-// accident.
+// maxRepeats is how many failed tests of one `go test` run once more. More failures have one cause,
+// and it is no accident.
 const maxRepeats = 5
 
-// safety are the packages that decide and write what a cluster gets. A test of theirs that fails now and then may be a
-// race of the product: the run stays red.
-var safety = strings.Fields("actuator internal/controller internal/dispatch internal/sharding")
+// safety are the packages that write to a cluster, or decide what is written. A test of theirs that
+// fails now and then may be a race of the product: the run stays red.
+var safety = strings.Fields(`actuator cmd/mbcas-controller internal/agent internal/controller internal/dispatch
+	internal/nodeallocation internal/restore internal/sharding`)
 
-// goTestOnce is goTest for tests on a real API server, node or browser, where the machine may be at fault. A test
-// that fails runs once more, alone, and counts as flaky if it passes then. The run stays red if the test was flaky in
-// one of the last runs, too, or belongs to a package of safety.
-func (r *repo) goTestOnce(ctx context.Context, dir string, env, flags []string, packages ...string) error {
+// goTestRepeating is goTest for tests on a real API server, node or browser, where the machine may be at
+// fault. A test that fails runs once more, alone, and counts as flaky if it passes then. The run
+// stays red if the test was flaky in one of the last runs, too, or belongs to a package of safety.
+func (r *repo) goTestRepeating(ctx context.Context, dir string, env, flags []string, packages ...string) error {
 	before := len(r.results.failures)
 	if err := r.goTest(ctx, dir, env, flags, packages...); err != nil {
 		return err
@@ -37,7 +38,7 @@ func (r *repo) goTestOnce(ctx context.Context, dir string, env, flags []string, 
 			return err
 		}
 		if again.results.failed == 0 && again.results.passed > 0 {
-			r.results.flake(f, slices.Contains(r.flakyBefore, f.String()))
+			r.results.noteFlaky(f, slices.Contains(r.flakyBefore, f.String()))
 		}
 	}
 	return nil
@@ -57,8 +58,9 @@ func repeatable(failures []failure) (tests []failure) {
 	return tests
 }
 
-// flake notes that a test failed and then passed. Unless it must not happen again, its failures count as passed.
-func (r *results) flake(f failure, again bool) {
+// noteFlaky notes that a test failed and then passed. Unless it must not happen again, its failures
+// count as passed.
+func (r *results) noteFlaky(f failure, again bool) {
 	r.flaky = append(r.flaky, f.String())
 	for i := range r.ended {
 		if r.ended[i].Package == f.pkg && r.ended[i].Test == f.test {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestOnceMore: what a test that fails, and runs once more, does to the count and the closing lines.
+// TestOnceMore: what a test that fails, and runs once more, does to the count and the closing
+// lines.
 func TestOnceMore(t *testing.T) {
 	const (
 		passes = `{"Action":"run","Package":"PKG","Test":"A"}
@@ -16,11 +17,13 @@ func TestOnceMore(t *testing.T) {
 		fails = `{"Action":"fail","Package":"PKG","Test":"A/sub"}
 			{"Action":"fail","Package":"PKG","Test":"A"}
 			{"Action":"pass","Package":"PKG","Test":"B"}
+			{"Action":"output","Package":"PKG","Output":"FAIL\n"}
 			{"Action":"fail","Package":"PKG"}`
 		race = `{"Action":"output","Package":"PKG","Test":"A/sub","Output":"race detected during execution of test\n"}
 			`
 		guard = `{"Action":"fail","Package":"PKG","Test":"A"}
-			{"Action":"output","Package":"PKG","Output":"exit status 3\n"}
+			{"Action":"output","Package":"PKG","Output":"FAIL\n"}
+			{"Action":"output","Package":"PKG","Output":"OUTSIDE OF THE TESTS: a fault\n"}
 			{"Action":"fail","Package":"PKG"}`
 		hangs = `{"Action":"run","Package":"PKG","Test":"A"}
 			{"Action":"fail","Package":"PKG"}`
@@ -52,13 +55,15 @@ func TestOnceMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bin := t.TempDir()
 			write(t, bin, map[string]string{
-				"first": strings.ReplaceAll(tc.first, "PKG", tc.pkg), "second": strings.ReplaceAll(tc.second, "PKG", tc.pkg),
-				"go": "#!/bin/sh\ncase \"$*\" in\n*-run=^A\\$*" + tc.pkg + ") cat second ;;\n*) cat first ;;\nesac\n",
+				"first":  strings.ReplaceAll(tc.first, "PKG", tc.pkg),
+				"second": strings.ReplaceAll(tc.second, "PKG", tc.pkg),
+				"go": "#!/bin/sh\ncase \"$*\" in\n*-run=^A\\$*" + tc.pkg + ") cat second ;;\n" +
+					"*) cat first ;;\nesac\n",
 			})
 			t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			var out strings.Builder
 			r := &repo{root: bin, out: &out, results: newResults(&out, true), flakyBefore: []string{tc.before}}
-			if err := r.goTestOnce(t.Context(), "", nil, []string{"-count=1"}, "./..."); err != nil {
+			if err := r.goTestRepeating(t.Context(), "", nil, []string{"-count=1"}, "./..."); err != nil {
 				t.Fatal(err)
 			}
 			r.results.summary()

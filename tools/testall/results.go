@@ -105,30 +105,41 @@ func (r *results) endTest(e event) {
 		r.skip(e.Package, e.Test, skipReason(output))
 	}
 	if top(e.Test) == e.Test {
-		r.record(e)
+		r.addRecord(e)
 	}
 	if r.perTest && e.Action != "fail" {
 		fmt.Fprintf(r.out, "      %s %s (%.1fs)\n", e.Action, e.Test, e.Elapsed)
 	}
 }
 
-// hasDataRace says whether the race detector has failed a test.
+// hasDataRace reports whether the race detector has failed a test.
 func hasDataRace(output []string) bool {
 	return slices.ContainsFunc(output, func(line string) bool { return strings.Contains(line, "race detected during") })
 }
 
-// outsideTests is what go test prints of a program that ends with 3: its TestMain found a fault that is no test's.
-const outsideTests = "exit status 3\n"
+// outsideTests begins a line with which a TestMain reports a fault that is no test's.
+const outsideTests = "OUTSIDE OF THE TESTS: "
+
+// onlyTestsFailed reports whether a package that failed, by its output, ran to its end and failed
+// for its tests alone: no panic cut it off, and neither its TestMain, nor the race detector, nor
+// package testing found a fault after the tests.
+func onlyTestsFailed(output []string) bool {
+	return slices.Contains(output, "FAIL\n") && !slices.ContainsFunc(output, func(line string) bool {
+		return strings.HasPrefix(line, outsideTests) || strings.HasPrefix(line, "*** Test") ||
+			strings.Contains(line, "race detected")
+	})
+}
 
 // endPackage counts failures outside of a single test: a build that broke, a panic, a
 // TestMain that failed, tests that never ended.
 func (r *results) endPackage(e event) {
 	output := r.output[[2]string{e.Package, ""}]
 	if e.Action == "fail" {
-		for _, test := range r.started[e.Package] {
+		hang := r.started[e.Package]
+		for _, test := range hang {
 			r.fail(failure{e.Package, test + " (never ended)", true}, r.output[[2]string{e.Package, test}])
 		}
-		if !r.counted[e.Package] || slices.Contains(output, outsideTests) {
+		if !r.counted[e.Package] || len(hang) == 0 && !onlyTestsFailed(output) {
 			r.fail(failure{pkg: e.Package, final: true}, output)
 		}
 	}

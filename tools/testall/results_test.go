@@ -29,6 +29,7 @@ func TestResults(t *testing.T) {
 				{"Action":"run","Package":"p","Test":"A"}
 				{"Action":"output","Package":"p","Test":"A","Output":"got 1, want 2\n"}
 				{"Action":"fail","Package":"p","Test":"A"}
+				{"Action":"output","Package":"p","Output":"FAIL\n"}
 				{"Action":"fail","Package":"p"}`,
 			want: "0 passed, 1 failed, 0 skipped", say: "got 1, want 2",
 			reason: "the package fails because of its test, which is counted already",

@@ -58,8 +58,8 @@ func (r *repo) commit(ctx context.Context) string {
 	return hash
 }
 
-// goTest runs `go test -json` for packages in a folder and counts its events. A failure that is counted is
-// no error.
+// goTest runs `go test -json` for packages in a folder and counts its events. A failure that is
+// counted is no error.
 func (r *repo) goTest(ctx context.Context, dir string, env, flags []string, packages ...string) error {
 	before := r.results.failed
 	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-json"}, flags, packages)...)
@@ -74,10 +74,12 @@ func (r *repo) goTest(ctx context.Context, dir string, env, flags []string, pack
 	}()
 	err := r.run(cmd)
 	written.Close()
-	if err = errors.Join(err, <-read); r.results.failed > before {
+	unread := <-read
+	var exit *exec.ExitError
+	if unread == nil && r.results.failed > before && errors.As(err, &exit) && exit.ExitCode() == 1 {
 		return nil
 	}
-	return err
+	return errors.Join(err, unread)
 }
 
 // read counts the events of one `go test -json`. Lines that are no events are printed.
@@ -129,7 +131,8 @@ func (r *repo) e2e(test string, tools ...string) func(context.Context) error {
 		}
 		r.results.perTest = true
 		defer func() { r.results.perTest = false }()
-		return r.goTestOnce(ctx, "", env, []string{"-count=1", "-timeout=60m", "-run=^" + test + "$"}, "./test/e2e")
+		flags := []string{"-count=1", "-timeout=60m", "-run=^" + test + "$"}
+		return r.goTestRepeating(ctx, "", env, flags, "./test/e2e")
 	}
 }
 

@@ -44,7 +44,10 @@ func (r *repo) suites() []suite {
 		{"path", "end to end: the path on a real node", r.e2e("TestPath")},
 		{"virtual", "end to end: the path on cgroup v2, in a virtual node", r.e2e("TestVirtualNode")},
 		{"platform", "end to end: HPA, VPA, quotas, budgets and drains", r.e2e("TestPlatform")},
-		{"monitoring", "end to end: Prometheus and Alertmanager", r.e2e("TestMonitoring", "prometheus", "alertmanager")},
+		{
+			"monitoring", "end to end: Prometheus and Alertmanager",
+			r.e2e("TestMonitoring", "prometheus", "alertmanager"),
+		},
 		{"faults", "end to end: kubelet, containerd, API server and etcd fail", r.e2e("TestFaults")},
 		{"nodes", "end to end: two nodes", r.e2e("TestTwoNodes")},
 		{"cluster", "the local cluster: crashes, nodes, add-ons, removal", r.clusterTests},
@@ -73,8 +76,8 @@ func (r *repo) runSuite(ctx context.Context, s suite) {
 	fmt.Fprintf(r.out, "   %s took %s\n", s.name, time.Since(start).Round(time.Second))
 }
 
-// orphansEnd is how long a process may outlive its suite: one that was killed takes a moment to end, and longer on a
-// busy machine.
+// orphansEnd is how long a process may outlive its suite: one that was killed takes a moment to
+// end, and longer on a busy machine.
 var orphansEnd = time.Minute
 
 // leavesNoProcess counts a failure for processes that outlive a suite. They take CPU from the suites after
@@ -112,13 +115,13 @@ const (
 	chartModule   = "test/chart"
 )
 
-// hung is how long a package may test. It ends a test that waits for ever; no other one comes near it, on a busy
-// machine either.
+// hung is how long a package may test. It ends a test that waits for ever; no other one comes near
+// it, on a busy machine either.
 const hung = "-timeout=30m"
 
-// unit runs every package that needs no node, in all modules. Packages with an API server run one at a time, so that
-// no two servers, and no compiler, take the CPU from one another. Without the programs of the API server its tests are
-// skipped.
+// unit runs every package that needs no node, in all modules. Packages with an API server run one
+// at a time, so that no two servers, and no compiler, take the CPU from one another. Without the
+// programs of the API server its tests are skipped.
 func (r *repo) unit(ctx context.Context) error {
 	assets, err := r.assets(ctx)
 	if err != nil {
@@ -141,8 +144,8 @@ func (r *repo) unit(ctx context.Context) error {
 		{r.goTest, "", nil, p.pure},
 		{r.goTest, "", append(race, always...), p.concurrent},
 		{r.goTest, clusterModule, always, []string{"./internal/...", "./cmd/..."}},
-		{r.goTestOnce, "", slices.Concat(race, always, []string{"-p=1"}), p.server},
-		{r.goTestOnce, chartModule, append(always, "-p=1"), []string{"./..."}},
+		{r.goTestRepeating, "", slices.Concat(race, always, []string{"-p=1"}), p.server},
+		{r.goTestRepeating, chartModule, append(always, "-p=1"), []string{"./..."}},
 	} {
 		flags := append([]string{"-vet=off", hung}, run.flags...) // make check vets
 		if err := run.test(ctx, run.dir, env, flags, run.packages...); err != nil {
@@ -158,10 +161,15 @@ func (r *repo) racePure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.goTest(ctx, "", nil, append(r.race(), "-vet=off", hung), p.pure...)
+	race := r.race()
+	if len(race) == 0 {
+		return nil // a skip
+	}
+	return r.goTest(ctx, "", nil, append(race, "-vet=off", hung), p.pure...)
 }
 
-// compile compiles the tests of packages before any of them runs. What does not compile fails in its test.
+// compile compiles the tests of packages before any of them runs. What does not compile fails in
+// its test.
 func (r *repo) compile(ctx context.Context, dir string, flags, packages []string) {
 	args := slices.Concat([]string{"list", "-e", "-export", "-test", "-f="}, flags, packages)
 	cmd := exec.CommandContext(ctx, "go", args...)
@@ -222,7 +230,7 @@ func (r *repo) long(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	env, args := []string{"MBCAS_LONG=1", "KUBEBUILDER_ASSETS=" + assets}, []string{"-count=1", "-timeout=30m"}
+	env, args := []string{"MBCAS_LONG=1", "KUBEBUILDER_ASSETS=" + assets}, []string{"-count=1", "-p=1", hung}
 	if err := r.goTest(ctx, "", env, args, with[`"MBCAS_LONG"`]...); err != nil {
 		return err
 	}
@@ -268,7 +276,7 @@ func (r *repo) clusterTests(ctx context.Context) error {
 	r.stopCluster(ctx)
 	r.results.perTest = true
 	defer func() { r.results.perTest = false }()
-	return r.goTestOnce(ctx, clusterModule, nil, []string{"-count=1", "-timeout=40m"}, "./integration/...")
+	return r.goTestRepeating(ctx, clusterModule, nil, []string{"-count=1", "-timeout=40m"}, "./integration/...")
 }
 
 // pageTests look at the page in a browser. What it needs is fetched first; where that fails, it is a skip.
@@ -279,7 +287,7 @@ func (r *repo) pageTests(ctx context.Context) error {
 	}
 	r.results.perTest = true
 	defer func() { r.results.perTest = false }()
-	return r.goTestOnce(ctx, "test/page", nil, []string{"-count=1", hung}, "./...")
+	return r.goTestRepeating(ctx, "test/page", nil, []string{"-count=1", hung}, "./...")
 }
 
 const fuzzTarget = `^func Fuzz\w+`
@@ -306,7 +314,7 @@ func (r *repo) fuzz(ctx context.Context) error {
 // out needs kube-scheduler, which the other versions are built without.
 var (
 	skewed      = []string{"./actuator/podresize", "./internal/controller"}
-	skewedFlags = []string{"-count=1", hung, "-skip=^TestTheSchedulerDoesNotMind$"}
+	skewedFlags = []string{"-count=1", "-p=1", hung, "-skip=^TestTheSchedulerDoesNotMind$"}
 )
 
 // skew runs them on each version with a go.mod in test/cluster/skew, and prints a line of results for
@@ -334,7 +342,7 @@ func (r *repo) skew(ctx context.Context) error {
 		}
 		start, before := time.Now(), *r.results
 		r.results.where = " on " + name
-		env := []string{"KUBEBUILDER_ASSETS=" + assets}
+		env := []string{"KUBEBUILDER_ASSETS=" + assets, "MBCAS_SKEW=1"} // the server in memory has one version
 		if err := r.goTest(ctx, "", env, skewedFlags, skewed...); err != nil {
 			return err
 		}

@@ -56,7 +56,8 @@ func TestTiers(t *testing.T) {
 		{tier: "ci", want: "check unit path"},
 		{
 			tier: "all",
-			want: "unit fuzz long race page path virtual platform monitoring faults nodes cluster skew rules dashboards",
+			want: "unit fuzz long race page path virtual platform monitoring faults nodes " +
+				"cluster skew rules dashboards",
 		},
 		{tier: "test", only: "fuzz", want: "fuzz"},
 	} {
@@ -67,7 +68,8 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// TestPackages: each package of the main module but the end-to-end tests is in one list, and in which.
+// TestPackages: each package of the main module but the end-to-end tests is in one list, and in
+// which.
 func TestPackages(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -96,7 +98,8 @@ func TestPackages(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"/internal/controller": "server", "/internal/cli": "server", "/test/e2e": "",
-		"/internal/sharding": "concurrent", "/internal/dispatch": "concurrent", "/market": "pure", "/internal/round": "pure",
+		"/internal/sharding": "concurrent", "/internal/dispatch": "concurrent",
+		"/market": "pure", "/internal/round": "pure",
 	} {
 		if got[module+name] != want {
 			t.Errorf("%s is %q, want %q", name, got[module+name], want)

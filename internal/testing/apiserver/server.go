@@ -84,12 +84,12 @@ func Main(m *testing.M) int {
 	return shared.server.stop(code)
 }
 
-// stop ends the control plane and waits for it. It returns the exit code, which is 3 if that fails: a failure that is
-// no test's.
+// stop ends the control plane and waits for it. It returns the exit code, which is a failure if
+// that fails. testall knows the line by its beginning: the failure is no test's.
 func (s *Server) stop(code int) int {
 	if err := s.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, "stop the API server:", err)
-		return 3
+		fmt.Println("OUTSIDE OF THE TESTS: stop the API server:", err)
+		return 1
 	}
 	return code
 }
