@@ -31,6 +31,7 @@ type faults struct {
 // they are during each fault, and follow the load after it.
 func TestFaults(t *testing.T) {
 	s := &faults{path: path{suite: start(t)}, state: filepath.Dir(os.Getenv("KUBECONFIG"))}
+	watched.APIServerFails()
 	s.open(t)
 	t.Cleanup(func() { repair(context.Background(), t) }) // before the namespace goes, which needs a kubelet
 	s.idleNodeRaisesLimits(t)

@@ -100,7 +100,8 @@ func (m *monitoring) watch(t *testing.T) {
 // listensOn matches the line in which Prometheus and Alertmanager log the port that they got.
 var listensOn = regexp.MustCompile(`msg="Listening on".* address=(\S+)`)
 
-// serve runs one of them on a port of its choice until the test ends, and returns its address when it is ready.
+// serve runs one of them on a port of its choice until the test ends, and returns its address when
+// it is ready.
 func (m *monitoring) serve(t *testing.T, program string, args ...string) (address string) {
 	t.Helper()
 	log := background(t, program, append(args, "--web.listen-address=127.0.0.1:0")...)
@@ -117,7 +118,8 @@ func (m *monitoring) serve(t *testing.T, program string, args ...string) (addres
 	return address
 }
 
-// background runs a program until the test ends, and returns the file of its log, which is shown when the test fails.
+// background runs a program until the test ends, and returns the file of its log, which is shown
+// when the test fails.
 func background(t *testing.T, program string, args ...string) (path string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))

@@ -107,8 +107,8 @@ func (s *suite) count(t *testing.T, namespace string) (n int) {
 	return n
 }
 
-// atRest waits until that many rounds have brought no resize in the namespace, and returns how many resizes
-// there were before: a raise of a moment ago may be followed by another.
+// atRest waits until that many rounds have brought no resize in the namespace, and returns how many
+// resizes there were before: a raise of a moment ago may be followed by another.
 func (s *suite) atRest(t *testing.T, namespace string, rounds int) int {
 	t.Helper()
 	for range 10 {

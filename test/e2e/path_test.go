@@ -145,8 +145,9 @@ func (s *path) lastRoundIsOnLoopback(t *testing.T) {
 	}
 }
 
-// recordingReplays: what the agent has recorded of the real node since it was started anew gives the same results
-// here, and tells that the limit of a pod was lowered under contention. A starved node may have had no looks.
+// recordingReplays: what the agent has recorded of the real node since it was started anew gives
+// the same results here, and tells that the limit of a pod was lowered under contention. A starved
+// node may have had no looks.
 func (s *path) recordingReplays(t *testing.T) {
 	agent := s.agent(t)
 	if agent == nil {
@@ -166,7 +167,7 @@ func (s *path) recordingReplays(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := told.Replayed
-	if r.First != nil || r.Rounds < restartRounds {
+	if r.First != nil || r.Rounds < restartRounds || r.Decisions < r.Rounds {
 		t.Errorf("%+v; the first difference: %v", r, r.First)
 	}
 	if !strings.Contains(told.Text(), "is to be lowered from") {

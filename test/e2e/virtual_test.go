@@ -16,7 +16,8 @@ const virtual = "mbcas-vm"
 // before it was added.
 func TestVirtualNode(t *testing.T) {
 	s := start(t, func(s *suite) { s.useVirtualNode(t) })
-	// Its CPUs are slower than real ones, so the agent needs a larger share of them while the pods spin.
+	// Its CPUs are slower than real ones, so the agent needs a larger share of them while the pods
+	// spin.
 	kubectl(t, "-n", system, "set", "resources", "daemonset/mbcas-agent", "--requests=cpu=400m")
 	s.rolledOut(t, "daemonset/mbcas-agent")
 	s.wait(t, time.Minute, "the agent of "+virtual+" has played a round", func() (bool, string) {

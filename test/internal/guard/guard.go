@@ -54,6 +54,16 @@ type Guard struct {
 	pods   map[types.UID]guarded
 	report Report
 	ended  bool // an event that is still on its way does not count
+
+	serverFails bool
+}
+
+// APIServerFails says that a test breaks the API server, so that any number of resizes may have no
+// result.
+func (g *Guard) APIServerFails() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.serverFails = true
 }
 
 // Report is the result.
@@ -190,6 +200,9 @@ func (g *Guard) End() Report {
 	defer g.mu.Unlock()
 	if err := errors.Join(err, g.log.Each(g.report.request)); err != nil {
 		g.report.fault("what happened cannot be read to the end: %v", err)
+	}
+	if r := &g.report; r.Busy > 3 && 10*r.Busy > r.Resizes && !g.serverFails {
+		r.fault("%d of %d resizes had no result", r.Busy, r.Resizes)
 	}
 	g.ended, g.report.Pods = true, len(g.pods)
 	return g.report
