@@ -183,7 +183,7 @@ func TestServe(t *testing.T) {
 	mode("enforce")
 	signal := demandSignal(t, s, node, pod.Namespace)
 
-	out := &safeBuffer{}
+	out, logged := &safeBuffer{}, len(libraries.String())
 	serving, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() {
@@ -201,7 +201,7 @@ func TestServe(t *testing.T) {
 			t.Log(out.String())
 		}
 	})
-	health, metrics := served(t, "health probe"), served(t, "metrics")
+	health, metrics := served(t, logged, "health probe"), served(t, logged, "metrics")
 	wait(t, "ready", func() bool {
 		ready, _ := get("http://" + health + "/readyz")
 		healthy, _ := get("http://" + health + "/healthz")
@@ -352,12 +352,13 @@ func audited(t *testing.T, log string, pod *corev1.Pod) {
 	}
 }
 
-// served is the address of a server of the program, once the log has it.
-func served(t *testing.T, name string) string {
+// served is the address of a server of the program, once the log of the libraries has it, from an
+// offset on.
+func served(t *testing.T, from int, name string) string {
 	t.Helper()
 	line, found := regexp.MustCompile(`"starting server","name":"`+name+`","addr":"([^"]+)"`), []string(nil)
 	wait(t, "a log line about the server "+name, func() bool {
-		found = line.FindStringSubmatch(libraries.String())
+		found = line.FindStringSubmatch(libraries.String()[from:])
 		return found != nil
 	})
 	return found[1]

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -240,13 +241,14 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	return mgr.Start(ctx)
 }
 
-// serveMetrics adds the server of /metrics. The one of the library logs the flag and not the port that
-// the kernel chose where the flag has port 0; this one logs the port, as the server of the probes does.
+// serveMetrics adds the server of /metrics at an address; "" is that of the library, "0" is none.
+// The server of the library logs the flag; this one logs the port, which the kernel chooses where
+// the flag has port 0.
 func serveMetrics(ctx context.Context, mgr ctrl.Manager, address string) error {
-	if address == "" || address == "0" {
+	if address == "0" {
 		return nil
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cmp.Or(address, metricsserver.DefaultBindAddress))
 	if err != nil {
 		return fmt.Errorf("listen on --metrics-address: %w", err)
 	}

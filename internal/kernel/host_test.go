@@ -312,8 +312,8 @@ func TestClosedWhileReading(t *testing.T) {
 	wg.Wait()
 }
 
-// TestReadDoesNotAllocate: besides the slices of the Sample. On the clock of the bubble no read is late, so
-// none is taken to be blocked.
+// TestReadDoesNotAllocate: besides the slices of the Sample. On the clock of the bubble no read is
+// late, so none is taken to be blocked.
 func TestReadDoesNotAllocate(t *testing.T) {
 	for _, version := range []kernel.Version{kernel.V2, kernel.Hybrid} {
 		for stalls, slices := range map[bool]float64{false: 2, true: 3} {

@@ -144,7 +144,8 @@ func (c *Real) write(path, file, text string) error {
 	return os.WriteFile(filepath.Join(c.Tops[0], path, file), []byte(text), 0o644)
 }
 
-// Eventually asks until it is true, for at most a minute: beside other work the kernel throttles late.
+// Eventually asks until it is true, for at most a minute: beside other work the kernel throttles
+// late.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
