@@ -1,6 +1,8 @@
 # Images for users with a container engine:
-#   docker build --target agent -t REGISTRY/mbcas-agent:TAG .
-#   docker build --target controller -t REGISTRY/mbcas-controller:TAG .
+#   docker build --target agent -t REGISTRY/agent:TAG .
+#   docker build --target controller -t REGISTRY/controller:TAG .
+#   docker build --target weights -t REGISTRY/weights:TAG .
+# The plugin and the chart look for these names.
 # `make images` builds the same programs into archives without an engine.
 ARG GO_IMAGE=golang:1.26
 ARG BASE_IMAGE=gcr.io/distroless/static-debian12:nonroot
@@ -12,7 +14,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath \
-    -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/mbcas-agent ./cmd/mbcas-controller
+    -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/mbcas-agent ./cmd/mbcas-controller ./cmd/mbcas-weights
 
 FROM ${BASE_IMAGE} AS agent
 COPY --from=build /out/mbcas-agent /mbcas-agent
@@ -23,3 +25,8 @@ FROM ${BASE_IMAGE} AS controller
 COPY --from=build /out/mbcas-controller /mbcas-controller
 USER 65532:65532
 ENTRYPOINT ["/mbcas-controller"]
+
+FROM ${BASE_IMAGE} AS weights
+COPY --from=build /out/mbcas-weights /mbcas-weights
+USER 0:0
+ENTRYPOINT ["/mbcas-weights"]

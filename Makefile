@@ -22,7 +22,7 @@ endif
 
 CLUSTER := bin/mbcas-cluster
 COMMANDS := $(notdir $(wildcard cmd/*))
-IMAGES := agent controller load
+IMAGES := agent controller weights load
 # REGISTRY, and path in it, has the images agent and controller of a release.
 REGISTRY ?= mbcas.io
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -30,13 +30,13 @@ BUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 # GENERATED is a command that lists the generated files as they are now.
 GENERATED := find api/v1alpha1/zz_generated.deepcopy.go config/crd charts monitoring/dashboards docs/helm.md -type f
 # MODULES are the folders of the modules that have code to check.
-MODULES := . test/cluster test/chart test/page
+MODULES := . test/autoscalers test/cluster test/chart test/page
 
 .DEFAULT_GOAL := help
 .PHONY: help build FORCE go-found generate test test-all ci test-unit fuzz e2e skew rules faults soak mutants fidelity scale bench check check-format \
 	check-tidy check-vet check-lint check-generated check-imports check-workflows test-packages node-packages vm-packages page-packages npm-packages \
-	page page-test \
-	cluster-up cluster-down cluster-addons images load install uninstall manifests dist demo reaction platform is-root \
+	page page-test screenshots evaluation evaluation-packages \
+	cluster-up cluster-down cluster-addons shop images load install uninstall manifests dist demo reaction platform is-root \
 	measure-programs kind-demo kind-down minikube-install clean
 
 help: ## list the targets
@@ -56,6 +56,12 @@ bin/mbcas-measure: FORCE | go-found
 
 bin/mbcas-preview: FORCE | go-found
 	@$(BUILD) -o $@ ./test/measure/preview
+
+bin/mbcas-evaluate: FORCE | go-found
+	@$(BUILD) -o $@ ./test/evaluation
+
+bin/mbcas-workload: FORCE | go-found
+	@$(BUILD) -o $@ ./test/evaluation/workload
 
 bin/mbcas-scale: FORCE | go-found
 	@$(BUILD) -o $@ ./test/scale
@@ -89,6 +95,8 @@ page: go-found ## fetch what the page of the dashboard needs into internal/page/
 	@cd $(PAGE)/node_modules && cp $(PAGE_FILES) ../dist/
 	@cd $(PAGE)/node_modules && cp lit-html/LICENSE ../dist/lit-html.LICENSE.txt && cp uplot/LICENSE ../dist/uPlot.LICENSE.txt
 	@cp "$$($(GO) env GOROOT)/LICENSE" $(PAGE)/dist/Go.LICENSE.txt
+	@cd $(PAGE)/dist && echo 'export * from "lit-html";' > lit-html.d.ts
+	@cd $(PAGE)/dist && printf 'import uPlot from "uplot";\nexport default uPlot;\n' > uPlot.esm.d.ts
 	@cd $(PAGE) && $(ESBUILD) --bundle --format=iife --outfile=dist/page.js web/main.js
 	@cd $(PAGE) && cat dist/uPlot.min.css web/page.css | $(ESBUILD) --loader=css > dist/page.css
 	@cd $(PAGE) && cat "$$($(GO) env GOROOT)/lib/wasm/wasm_exec.js" web/worker.js | $(ESBUILD) --loader=js > dist/worker.js
@@ -109,11 +117,14 @@ test-all: $(CLUSTER) test-packages node-packages vm-packages cluster-addons ## r
 ci: $(CLUSTER) test-packages node-packages vm-packages
 	@$(TESTALL) -tier ci -fuzzruns $(FUZZRUNS)
 
-test-unit: $(CLUSTER) test-packages ## run the tests without a node: unit, property and API server tests, with -race
+test-unit: $(CLUSTER) test-packages ## run the tests without a node: unit, property and API server tests, concurrent code with -race
 	@$(TESTALL) -only unit
 
 page-test: go-found ## run the page in a browser: each view, by keyboard, with 5,000 nodes, and axe (npm, Chromium)
 	@$(TESTALL) -only page
+
+screenshots: page page-packages ## take the pictures of the page in docs/images (npm, Chromium)
+	@cd test/page && MBCAS_SCREENSHOTS=$(CURDIR)/docs/images $(GO) test -count=1 -run TestScreenshots ./...
 
 fuzz: go-found ## run each fuzz target FUZZRUNS times (30000; make fuzz FUZZRUNS=5000000)
 	@$(TESTALL) -only fuzz -fuzzruns $(FUZZRUNS)
@@ -212,7 +223,7 @@ node-packages:
 	@tools/packages.sh containerd=containerd ctr=containerd runc=runc /usr/lib/cni/bridge=containernetworking-plugins || true
 
 vm-packages:
-	@tools/packages.sh qemu-system-x86_64=qemu-system-x86 mmdebstrap=mmdebstrap mke2fs=e2fsprogs || true
+	@tools/packages.sh qemu-system-x86_64=qemu-system-x86 mmdebstrap=mmdebstrap mke2fs=e2fsprogs qemu-aarch64-static=qemu-user-static || true
 
 cluster-up: $(CLUSTER) node-packages ## start a real Kubernetes on this machine (root; the first time builds it, 10 minutes)
 	@$(CLUSTER) up
@@ -222,6 +233,12 @@ cluster-down: $(CLUSTER) ## stop it and remove everything of it
 
 cluster-addons: $(CLUSTER) ## build metrics-server and the VPA for it, unless they are built (the first time 6 minutes)
 	@$(CLUSTER) addon build
+
+shop: $(CLUSTER) bin/kubectl-mbcas ## start the local cluster with the images and a small shop, to try MBCAS on (root)
+	@$(MAKE) --no-print-directory cluster-up load
+	@$(LOCAL_KUBECTL) apply -f config/samples/local-shop.yaml
+	@$(LOCAL_KUBECTL) -n mbcas-shop rollout status deployment/front --timeout=120s
+	@echo "export KUBECONFIG=$$($(CLUSTER) kubeconfig) PATH=$(CURDIR)/bin:$$($(CLUSTER) assets):\$$PATH"
 
 images: $(CLUSTER) $(IMAGES:%=bin/mbcas-%) ## build the image archives into out/images, without a container engine
 	@for i in $(IMAGES); do \
@@ -266,12 +283,26 @@ reaction: is-root measure-programs ## how fast limits are raised, stage by stage
 platform: is-root measure-programs ## twenty pods in a quota, and a service under an HPA, with and without MBCAS: 17 minutes (root; FULL=1 measures for 35)
 	@bin/mbcas-measure $(MEASURE_FLAGS) quota hpa
 
+# EVALUATION_FLAGS pass QUICK, MORE, ONLY (a situation) and STOP_AFTER (a duration) on.
+EVALUATION_FLAGS = $(if $(QUICK),--quick --out out/evaluation-quick) $(if $(MORE),--more) $(if $(ONLY),--only $(ONLY)) \
+	$(if $(STOP_AFTER),--stop-after $(STOP_AFTER))
+
+evaluation: is-root evaluation-packages measure-programs bin/mbcas-evaluate bin/mbcas-workload out/evaluation-root.tar cluster-addons ## MBCAS beside its alternatives, with real workloads: 3 hours, goes on where it stopped (root; QUICK=1: 30 minutes)
+	@bin/mbcas-evaluate $(EVALUATION_FLAGS) run
+
+evaluation-packages:
+	@tools/packages.sh mmdebstrap=mmdebstrap || true
+
+out/evaluation-root.tar: test/evaluation/root.sh
+	@echo "building the workloads' root file system from Debian packages (once; about a minute)"
+	@test/evaluation/root.sh $@
+
 MEASURE_FLAGS = $(if $(FULL),--full) $(if $(KEEP),--keep)
 
 is-root:
 	@test "$$(id -u)" -eq 0 || { echo "this runs a node, which needs root; use: sudo make $(MAKECMDGOALS)"; exit 1; }
 
-measure-programs: $(CLUSTER) node-packages bin/mbcas-agent bin/mbcas-controller bin/mbcas-load bin/mbcas-measure
+measure-programs: $(CLUSTER) node-packages bin/mbcas-agent bin/mbcas-controller bin/mbcas-weights bin/mbcas-load bin/mbcas-measure
 	@$(CLUSTER) assets
 
 kind-demo: ## install on a new kind cluster, with a small shop (needs kind, docker and kubectl)

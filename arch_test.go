@@ -15,33 +15,39 @@ const module = "github.com/mbcas/mbcas"
 // flow. Imports point up this list, never down.
 var rules = []struct{ pkg, imports string }{
 	{"internal/program", ""},
+	{"config", "kubernetes"},
 	{"cpu", ""},
 	{"market", "cpu"},
 	{"internal/kernel/cgroupname", ""},
 	{"internal/kernel", "cpu internal/kernel/cgroupname golang.org/x/sys github.com/fsnotify/fsnotify"},
 	{"internal/sense", "cpu internal/kernel"},
-	{"internal/demand", "cpu market internal/sense"},
+	{"internal/demand", "cpu market internal/kernel internal/sense"},
 	{"internal/pacing", "cpu"},
 	{"internal/credits", ""},
 	{"internal/split", "cpu market"},
 	{"internal/round", `
 		cpu market internal/kernel internal/sense internal/demand internal/pacing internal/credits internal/split`},
+	{"api/v1alpha1/reasons", ""},
+	{"internal/idleclass", "cpu market api/v1alpha1/reasons internal/sense internal/demand internal/round"},
+	{"internal/weights/wire", ""},
+	{"internal/weights", "internal/kernel/cgroupname internal/weights/wire golang.org/x/sys"},
 	{"internal/nodestate", "market"},
 	{"internal/delta", ""},
 	{"internal/record", "internal/delta internal/kernel internal/round"},
 	{"internal/replay", "internal/kernel internal/record internal/round"},
-	{"internal/benefit", "cpu market internal/kernel internal/sense internal/record internal/replay internal/round"},
-	{"internal/story", "cpu market internal/benefit internal/record internal/replay internal/round"},
+	{"internal/benefit", "cpu market internal/kernel internal/sense internal/demand internal/record internal/replay internal/round"},
+	{"actuator", "cpu api/v1alpha1/reasons"},
+	{"internal/story", "cpu market actuator internal/idleclass internal/benefit internal/record internal/replay internal/round"},
 	{"internal/whatif", "cpu internal/demand internal/record internal/replay internal/round"},
 	{"internal/advise", "cpu internal/demand internal/kernel internal/record internal/replay internal/sense"},
 	{"internal/page/figures", `
-		cpu market internal/nodestate internal/record internal/replay internal/round internal/story internal/whatif`},
+		cpu market internal/benefit internal/nodestate internal/record internal/replay internal/round internal/story
+		internal/whatif`},
 	{"internal/page", "internal/record internal/story internal/page/figures"},
 	{"internal/page/wasm", "internal/record internal/page/figures"},
 	{"internal/coordinator", "cpu market"},
-	{"api/v1alpha1/reasons", ""},
+	{"internal/blastradius", ""},
 	{"api/v1alpha1", "cpu market kubernetes"},
-	{"actuator", "cpu api/v1alpha1/reasons"},
 	{"internal/lifecycle", "cpu market api/v1alpha1/reasons actuator"},
 	{"internal/quota", "cpu market actuator internal/lifecycle"},
 	{"internal/demandsignal/control", ""},
@@ -55,7 +61,7 @@ var rules = []struct{ pkg, imports string }{
 		cpu market internal/sense internal/demand internal/round api/v1alpha1 api/v1alpha1/reasons actuator
 		internal/lifecycle internal/quota internal/kube internal/constraints kubernetes`},
 	{"internal/markets", "market api/v1alpha1 internal/kube internal/allocation kubernetes"},
-	{"internal/nodeallocation", "cpu api/v1alpha1 internal/kube internal/allocation kubernetes"},
+	{"internal/nodeallocation", "cpu api/v1alpha1 api/v1alpha1/reasons internal/kube internal/allocation kubernetes"},
 	{"internal/quota/shares", `
 		cpu api/v1alpha1 internal/lifecycle internal/quota internal/kube internal/constraints internal/allocation
 		internal/nodeallocation kubernetes`},
@@ -67,13 +73,17 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/restore", `
 		cpu api/v1alpha1 api/v1alpha1/reasons actuator actuator/podresize internal/quota internal/kube
 		internal/constraints internal/audit kubernetes`},
+	{"internal/blastradius/guard", `
+		api/v1alpha1 api/v1alpha1/reasons internal/blastradius internal/lifecycle internal/kube internal/restore kubernetes`},
+	{"internal/securemetrics", "kubernetes golang.org/x/time github.com/go-logr/logr"},
 	{"internal/agent/health", ""},
 	{"internal/agent/recording", "internal/record internal/round"},
 	{"internal/buildinfo", "github.com/prometheus"},
 	{"internal/agent/nodemetrics", "cpu market internal/kernel internal/round github.com/prometheus"},
-	{"internal/agent/objects", "api/v1alpha1 internal/kube kubernetes"},
+	{"internal/agent/objects", "internal/kernel internal/demand api/v1alpha1 internal/kube kubernetes"},
+	{"internal/agent/weighting", "cpu market api/v1alpha1/reasons internal/demand internal/idleclass internal/round internal/weights/wire github.com/prometheus"},
 	{"internal/agent", `
-		cpu market internal/kernel internal/demand internal/round internal/record api/v1alpha1 api/v1alpha1/reasons
+		internal/agent/weighting cpu market internal/kernel internal/demand internal/round internal/record api/v1alpha1 api/v1alpha1/reasons
 		internal/kube internal/allocation internal/buildinfo internal/agent/nodemetrics internal/agent/objects internal/agent/health internal/agent/recording
 		kubernetes github.com/prometheus github.com/fsnotify/fsnotify golang.org/x/sys`},
 	{"internal/sharding", "actuator actuator/podresize internal/kube kubernetes"},
@@ -81,7 +91,9 @@ var rules = []struct{ pkg, imports string }{
 		api/v1alpha1 api/v1alpha1/reasons actuator/podresize internal/lifecycle kubernetes golang.org/x/time`},
 	{"internal/coordinator/runner", "market api/v1alpha1 internal/coordinator internal/kube kubernetes"},
 	{"internal/fleet", "internal/nodestate internal/kube internal/allocation kubernetes github.com/prometheus"},
-	{"internal/controller/metrics", "actuator api/v1alpha1/reasons internal/lifecycle internal/liveness github.com/prometheus"},
+	{"internal/controller/metrics", `
+		cpu actuator api/v1alpha1 api/v1alpha1/reasons internal/lifecycle internal/liveness internal/kube internal/allocation
+		kubernetes github.com/prometheus`},
 	{"internal/controller/order", "kubernetes"},
 	{"internal/controller/requeue", "kubernetes"},
 	{"internal/events", "kubernetes golang.org/x/time"},
@@ -91,7 +103,7 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/controller", `
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 actuator actuator/podresize
 		internal/lifecycle internal/liveness internal/quota internal/quota/shares internal/coordinator
-		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/controller/order
+		internal/blastradius/guard internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/controller/order
 		internal/controller/requeue internal/events internal/dispatch internal/demandsignal
 		internal/kube internal/objectcache internal/constraints internal/allocation internal/markets internal/nodeallocation
 		internal/autoscalers internal/audit internal/restore internal/sharding kubernetes github.com/go-logr/logr`},
@@ -108,16 +120,17 @@ var rules = []struct{ pkg, imports string }{
 		api/v1alpha1 actuator/podresize internal/kube internal/constraints internal/autoscalers
 		internal/cli/format internal/cli/snapshot internal/restore kubernetes`},
 	{"internal/cli/doctor", `
-		api/v1alpha1/reasons internal/eligibility cpu api/v1alpha1 actuator/podresize internal/kube
+		api/v1alpha1/reasons internal/eligibility cpu api/v1alpha1 actuator/podresize internal/blastradius internal/kube
 		internal/constraints internal/cli/format internal/cli/snapshot internal/cli/cluster internal/restore
 		kubernetes`},
+	{"internal/cli/install", `
+		config api/v1alpha1 actuator/podresize internal/kube internal/cli/format internal/cli/cluster
+		internal/cli/doctor internal/restore internal/program kubernetes github.com/spf13`},
 	{"internal/cli/resize", `
 		api/v1alpha1/reasons internal/eligibility cpu actuator actuator/podresize internal/kube internal/cli/format
 		internal/cli/snapshot internal/cli/cluster kubernetes`},
 	{"internal/cli/past", `
-		cpu internal/kube internal/benefit internal/record internal/replay internal/story internal/whatif internal/cli/format
-		internal/cli/cluster
-		kubernetes`},
+		internal/kube internal/benefit internal/record internal/story internal/cli/format internal/cli/cluster kubernetes`},
 	{"internal/cli/history", "internal/story internal/cli/format internal/cli/cluster internal/cli/past kubernetes"},
 	{"internal/cli/advice", `
 		internal/advise internal/kube internal/record internal/cli/format internal/cli/cluster internal/cli/past
@@ -128,16 +141,16 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/cli/top", `
 		cpu market internal/record internal/replay internal/cli/format charm.land/bubbletea/v2`},
 	{"internal/cli", `
-		api/v1alpha1/reasons cpu market api/v1alpha1 actuator actuator/podresize internal/nodestate internal/kube internal/allocation internal/record
-		internal/story internal/whatif internal/page internal/page/figures internal/advise internal/cli/advice internal/cli/bundle internal/cli/top internal/cli/history internal/cli/past internal/cli/format internal/cli/output internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
+		api/v1alpha1/reasons cpu market api/v1alpha1 actuator actuator/podresize internal/nodestate internal/kube internal/allocation internal/record internal/replay
+		internal/story internal/whatif internal/page internal/page/figures internal/advise internal/cli/advice internal/cli/bundle internal/cli/install internal/cli/top internal/cli/history internal/cli/past internal/cli/format internal/cli/output internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
 		internal/program internal/restore kubernetes github.com/spf13`},
 	// The lab: it runs the code that ships, and does not ship itself.
 	{"internal/lab/load", ""},
 	{"internal/lab/sim", "cpu market internal/lab/load"},
 	{"internal/lab/scenario", "cpu internal/lab/load internal/lab/sim go.yaml.in/yaml"},
 	{"internal/lab/mbcas", `
-		cpu market internal/kernel internal/demand internal/round internal/record internal/coordinator actuator
-		api/v1alpha1/reasons internal/lifecycle internal/quota internal/lab/sim`},
+		cpu market internal/kernel internal/demand internal/round internal/idleclass internal/record
+		internal/coordinator actuator api/v1alpha1/reasons internal/lifecycle internal/quota internal/lab/sim`},
 	{"internal/lab/baseline/division", `
 		cpu market internal/sense internal/demand internal/round actuator internal/lab/sim`},
 	{"internal/lab/baseline/feedback", "cpu internal/lab/sim"},
@@ -145,6 +158,9 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/lab/baseline", `
 		internal/lab/sim internal/lab/baseline/division internal/lab/baseline/feedback
 		internal/lab/baseline/autoscaler`},
+	{"internal/lab/incident", `
+		cpu market internal/demand internal/record internal/replay internal/round internal/sense internal/whatif
+		internal/lab/mbcas internal/lab/scenario internal/lab/sim`},
 	{"internal/lab/experiment", `
 		cpu market internal/demand internal/round internal/coordinator actuator internal/lab/load internal/lab/sim
 		internal/lab/scenario internal/lab/mbcas internal/lab/baseline`},
@@ -153,9 +169,9 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/lab/fidelity", `
 		cpu internal/lab/load internal/lab/sim internal/lab/mbcas internal/lab/baseline internal/lab/kernelrun`},
 	{"internal/lab/cli", `
-		cpu market internal/coordinator internal/lab/sim internal/lab/scenario internal/lab/mbcas
-		internal/lab/baseline internal/lab/experiment internal/lab/report internal/lab/kernelrun
-		internal/lab/fidelity internal/program github.com/spf13`},
+		cpu market internal/record internal/replay internal/whatif internal/coordinator internal/lab/sim
+		internal/lab/scenario internal/lab/mbcas internal/lab/incident internal/lab/baseline internal/lab/experiment
+		internal/lab/report internal/lab/kernelrun internal/lab/fidelity internal/program github.com/spf13`},
 }
 
 // Packages outside the flow: programs wire what they like, and what serves tests is
@@ -165,7 +181,8 @@ var (
 	testsOnly = []string{
 		"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/fakekubelet",
 		"internal/testing/podtest", "internal/testing/faults", "internal/testing/memapi",
-		"internal/testing/history", "internal/testing/schedule", "internal/testing/loads", "internal/testing/metricset", "internal/testing/recordings",
+		"internal/testing/history", "internal/testing/schedule", "internal/testing/loads", "internal/testing/metricset",
+		"internal/testing/histograms", "internal/testing/recordings", "internal/testing/process",
 		"internal/lab/simtest",
 	}
 	modules = []string{"test/cluster", "test/chart", "test/page"} // modules of their own
@@ -176,7 +193,8 @@ var kubernetes = []string{"k8s.io/", "sigs.k8s.io/"}
 // pure are the packages that decide. Each takes values and returns values: see impurities.
 var pure = []string{
 	"cpu", "market", "internal/sense", "internal/demand", "internal/pacing", "internal/credits", "internal/split",
-	"internal/round", "internal/coordinator", "actuator", "internal/quota", "api/v1alpha1/reasons",
+	"internal/round", "internal/idleclass", "internal/coordinator", "internal/blastradius", "actuator", "internal/quota",
+	"api/v1alpha1/reasons",
 	"internal/lifecycle",
 }
 

@@ -7,7 +7,8 @@
 //     unless it supersedes that.
 //   - IncreasesAreImmediate: an increase beyond the dead band waits only for a resize in flight, back-off and decreases.
 //   - IncreasesSupersede: where a pod says so, an increase takes the place of its decrease in flight; nothing else does.
-//   - DecreasesAreGradual: a decrease is at most one step, and none follows within the cooldown.
+//   - DecreasesAreGradual: a decrease is at most one step, from what the node has where the limit is higher, and none
+//     follows within the cooldown.
 //   - DeadBand: a change smaller than the dead band causes no move.
 //   - StaleMovesNothing: a stale decision causes no move; a restore is still planned.
 //   - DecreasesFirst: on a full node decreases precede increases, and increases of capped pods wait for them.
@@ -89,6 +90,9 @@ type Container struct {
 	Declared       cpu.Milli // the limit that its owner wrote: a restore goes there
 	Floor, Ceiling cpu.Milli
 	Desired        cpu.Milli // the limit decided for it; 0: none decided
+	// Node is what the node has for pods; 0: not known. A higher limit bounds nothing, so a decrease
+	// counts from there.
+	Node cpu.Milli
 }
 
 // Pod is one pod and its recent moves.
@@ -109,6 +113,11 @@ type Pod struct {
 	LastIncrease     time.Time
 	// Stale: the desired limits were decided too long ago to act on.
 	Stale bool
+	// Held says why decisions must not change the pod's limits for now, but for MayReturn; "" if they may. A restore
+	// goes on.
+	Held reasons.Reason
+	// MayReturn: while it is held, its containers may be raised up to their declared limits.
+	MayReturn bool
 	// RetryAt is when the next attempt after a failure may be made; zero: at once.
 	RetryAt time.Time
 	// Capped: the price bounds the limit, so that an increase takes what others have to give up first.
@@ -119,7 +128,7 @@ type Pod struct {
 	WaitsSince time.Time
 }
 
-// Change is a new limit for one container.
+// Change is a new limit for one container, or for what its name stands for: package podresize has v1alpha1.PodLevel.
 type Change struct {
 	Container string
 	From, To  cpu.Milli

@@ -106,11 +106,32 @@ func planAtRest(cfg Config, now time.Time, p Pod) Step {
 	switch {
 	case len(move.Changes) == 0:
 		return step
+	case p.Held != "" && !p.Restore:
+		if move.Changes = returning(p, move.Changes); len(move.Changes) == 0 {
+			return Step{Reason: p.Held}
+		}
+	}
+	switch {
 	case p.Stale && !p.Restore: // a pod at its desired limits needs no newer decision
 		return Step{Reason: reasons.DecisionTooOld}
 	}
 	step.Move = &move
 	return step
+}
+
+// returning is what a held pod may have of these changes: raises, up to the declared limits.
+func returning(p Pod, changes []Change) (allowed []Change) {
+	if !p.MayReturn {
+		return nil
+	}
+	for _, c := range p.Containers {
+		for _, change := range changes {
+			if to := min(change.To, c.Declared); change.Container == c.Name && to > change.From {
+				allowed = append(allowed, Change{c.Name, change.From, to})
+			}
+		}
+	}
+	return allowed
 }
 
 // restore goes to the declared limits in one move. They are the owner's choice, so neither bounds
@@ -146,8 +167,11 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why reas
 	case p.NoDecrease != "":
 		return c.Limit, p.NoDecrease, time.Time{}
 	}
-	s := step{to: want}
-	if least := scale(c.Limit, 1/cfg.MaxDecreaseFactor).RoundUp(cpu.Quantum); want < least {
+	s, from := step{to: want}, c.Limit
+	if c.Node > 0 {
+		from = min(from, c.Node)
+	}
+	if least := scale(from, 1/cfg.MaxDecreaseFactor).RoundUp(cpu.Quantum); want < least {
 		// A step that rounds to zero still moves by one quantum.
 		s = step{max(want, min(least, c.Limit-cpu.Quantum)), reasons.StepLimited}
 	}

@@ -91,6 +91,7 @@ func pods(t *rapid.T) []Pod {
 				Name: fmt.Sprint(j), Limit: milli.Draw(t, "limit"), Declared: milli.Draw(t, "declared"),
 				Floor: floor, Ceiling: floor + milli.Draw(t, "room"),
 				Desired: rapid.SampledFrom([]cpu.Milli{0, milli.Draw(t, "want")}).Draw(t, "decided"),
+				Node:    rapid.SampledFrom([]cpu.Milli{0, milli.Draw(t, "size")}).Draw(t, "known"),
 			})
 		}
 	}
@@ -144,7 +145,11 @@ func breaks(cfg Config, s Step, p Pod) string {
 		if p.Restore {
 			c.Floor, c.Ceiling = c.Declared, c.Declared
 		}
-		least := min(scale(ch.From, 1/cfg.MaxDecreaseFactor), ch.From-cpu.Quantum)
+		from := ch.From
+		if c.Node > 0 {
+			from = min(from, c.Node)
+		}
+		least := min(scale(from, 1/cfg.MaxDecreaseFactor), ch.From-cpu.Quantum)
 		switch {
 		case ch.From != c.Limit || ch.To == ch.From:
 			return "starts from another limit, or changes nothing"
@@ -212,6 +217,9 @@ func TestDecreasesAreGradual(t *testing.T) {
 	lowered := func(limit cpu.Milli, ago time.Duration) Pod {
 		return with(one(limit, 500), func(p *Pod) { p.LastDecrease = now.Add(-ago) })
 	}
+	onNode := func(limit, size cpu.Milli) Pod {
+		return with(one(limit, 500), func(p *Pod) { p.Containers[0].Node = size })
+	}
 	notReady := with(lowered(2000, 5*time.Second), func(p *Pod) { p.NoDecrease = reasons.PodNotReady })
 	expect(t, map[string]planned{
 		"the next step is after the cooldown":      {one(3000, 500), 2000, reasons.StepLimited, 5 * time.Second},
@@ -219,6 +227,8 @@ func TestDecreasesAreGradual(t *testing.T) {
 		"it waits for the one step that is left":   {lowered(700, 4*time.Second), 0, reasons.CoolingDown, time.Second},
 		"2000m / 1.5 is rounded up":                {lowered(2000, 5*time.Second), 1340, reasons.StepLimited, 5 * time.Second},
 		"a pod that is not Ready is left as it is": {notReady, 0, reasons.PodNotReady, 0},
+		"a limit above the node binds nothing":     {onNode(64_000, 3000), 2000, reasons.StepLimited, 5 * time.Second},
+		"one below the node's size does":           {onNode(2000, 3000), 1340, reasons.StepLimited, 5 * time.Second},
 	})
 }
 
@@ -432,5 +442,29 @@ func TestStepsOfADecrease(t *testing.T) {
 	}
 	if extra == 0 {
 		t.Error("no decrease took a step more, so the bound is too wide")
+	}
+}
+
+// TestHeldPodsReturn: decisions change no limit of a held pod. Where it may return, they raise its containers up to their
+// declared limits, and lower none.
+func TestHeldPodsReturn(t *testing.T) {
+	held := func(limit, want cpu.Milli, mayReturn bool) Pod {
+		return with(one(limit, want), func(p *Pod) { p.Held, p.MayReturn = reasons.HarmSpread, mayReturn })
+	}
+	expect(t, map[string]planned{
+		"all is held":                   {held(300, 400, false), 0, reasons.HarmSpread, 0},
+		"below the declared limit":      {held(300, 400, true), 400, reasons.Settled, 0},
+		"up to the declared limit":      {held(300, 2000, true), 500, reasons.Settled, 0},
+		"from the declared limit":       {held(500, 2000, true), 0, reasons.HarmSpread, 0},
+		"above the declared limit":      {held(800, 2000, true), 0, reasons.HarmSpread, 0},
+		"a decrease":                    {held(800, 600, true), 0, reasons.HarmSpread, 0},
+		"a restore is not held":         {with(held(800, 600, true), func(p *Pod) { p.Restore = true }), 500, "", 0},
+		"nothing to change, so settled": {held(300, 300, true), 0, reasons.Settled, 0},
+	})
+	two := with(held(300, 400, true), func(p *Pod) {
+		p.Containers = append(p.Containers, Container{Name: "d", Limit: 900, Declared: 500, Floor: 100, Ceiling: 4000, Desired: 600})
+	})
+	if s := plan(two); s.Move == nil || len(s.Move.Changes) != 1 || s.Move.Changes[0] != (Change{"c", 300, 400}) {
+		t.Errorf("%+v: want the raise alone", s.Move)
 	}
 }

@@ -107,6 +107,7 @@ func ofController() []request {
 			{"raise a CPU limit of a sidecar", limit(web, "proxy", "300m"), ""},
 			{"change two at once", resizeAs(manager, web, two), ""},
 			{"change 64 at once", resizeAll, ""},
+			{"change a pod-level CPU limit", ownLimit("shop/whole", `"cpu":"5"`), ""},
 		}.allowed(controller),
 		rows{
 			{"change a CPU request", resources(web, "app", `"requests":{"cpu":"50m"}`), "changes no request"},
@@ -117,7 +118,18 @@ func ofController() []request {
 			{"raise a limit of 0", limit(web, "open", "300m"), "no limit to a container without one"},
 			{"set a limit of 0, which is none", limit(web, "free", "0"), "between 1m and 99999999m"},
 			{"set a limit of 100000 cores", limit(web, "app", "100000"), "between 1m and 99999999m"},
-			{"change pod-level resources", resizeAs(manager, "shop/whole", `"resources":{"limits":{"cpu":"5"}}`), "pod-level resources"},
+			{"change a pod-level memory limit", ownLimit("shop/whole", `"memory":"200Mi"`), "no pod-level resources but"},
+			{
+				"change a pod-level CPU request",
+				resizeAs(manager, "shop/whole", `"resources":{"requests":{"cpu":"200m"}}`), "no pod-level resources but",
+			},
+			{"add a pod-level CPU limit", ownLimit(web, `"cpu":"5"`), "and adds none"},
+			{"set a pod-level limit of 100000 cores", ownLimit("shop/whole", `"cpu":"100000"`), "between 1m and 99999999m"},
+			{"restart a container by changing a pod-level limit", ownLimit("shop/whole-restarts", `"cpu":"5"`), "restarts a container"},
+			{
+				"change a pod-level limit under another name",
+				resizeAs("kubectl-edit", "shop/whole", `"resources":{"limits":{"cpu":"5"}}`), "under its own name",
+			},
 			{"restart a container by changing its limit", limit(web, "restarts", "200m"), "restarts the container"},
 			{"change an init container that runs to completion", limit(web, "setup", "200m"), "runs to completion"},
 			{
@@ -145,6 +157,7 @@ func ofControllerElsewhere() []request {
 		rows{
 			{"restore its own limit where the mode is off", limit("attic/resized", "app", "200m"), ""},
 			{"restore its own limit of a sidecar", limit("attic/resized-sidecar", "proxy", "100m"), ""},
+			{"restore its own pod-level limit where the mode is off", ownLimit("attic/whole-resized", `"cpu":"4"`), ""},
 			{"restore its own limit where the mode is recommend", limit("window/resized", "app", "200m"), ""},
 			{"restore its own limit where the mode is restore", limit("home/resized", "app", "200m"), ""},
 			{"restore its own limit where the mode is invalid", limit("typo/resized", "app", "200m"), ""},
@@ -155,6 +168,7 @@ func ofControllerElsewhere() []request {
 		}.allowed(controller),
 		rows{
 			{"resize where the mode is off", limit("attic/web", "app", "300m"), only},
+			{"change a pod-level limit where it is off", ownLimit("attic/whole", `"cpu":"5"`), only},
 			{"resize where it is recommend", limit("window/web", "app", "300m"), only},
 			{"resize where it is restore", limit("home/web", "app", "300m"), only},
 			{"resize where it is invalid", limit("typo/web", "app", "300m"), only},
@@ -287,6 +301,11 @@ func refusedByRBAC() []request {
 			{"change a node", may("patch", "nodes", ""), ""},
 			{"remove a policy", may("delete", "validatingadmissionpolicybindings.admissionregistration.k8s.io", ""), ""},
 			{"change a DemandSignal", patch(demandSignal("latency"), `{"spec":{"maxPercent":1000}}`), patchNo},
+		}.of(byRBAC, agent1, controller),
+		// The component secure-metrics gives these two to the controller.
+		rows{
+			{"review tokens", may("create", "tokenreviews.authentication.k8s.io", ""), ""},
+			{"review what others may do", may("create", "subjectaccessreviews.authorization.k8s.io", ""), ""},
 		}.of(byRBAC, agent1, controller),
 		rows{
 			{"read Secrets", may("get", "secrets", system), ""},

@@ -31,7 +31,18 @@ type request struct {
 }
 
 // newer are requests that become possible with a minor version of Kubernetes. Older ones refuse or drop them.
-var newer = map[string]int{"change pod-level resources": 36, "change an init container that runs to completion": 36}
+var newer = map[string]int{
+	"change an init container that runs to completion":      36,
+	"change a pod-level CPU limit":                          36,
+	"change a pod-level memory limit":                       36,
+	"change a pod-level CPU request":                        36,
+	"add a pod-level CPU limit":                             36,
+	"set a pod-level limit of 100000 cores":                 36,
+	"restart a container by changing a pod-level limit":     36,
+	"change a pod-level limit under another name":           36,
+	"restore its own pod-level limit where the mode is off": 36,
+	"change a pod-level limit where it is off":              36,
+}
 
 // What refuses requests beside our policies.
 const (

@@ -94,8 +94,22 @@ func (e *environment) createPods(t *testing.T) {
 		e.resized(t, namespace+"/resized", "app")
 	}
 	e.pod(t, "shop/other", func(p *corev1.Pod) { p.Spec.NodeName = "node-2" })
-	e.pod(t, "shop/whole", func(p *corev1.Pod) {
+	whole := func(p *corev1.Pod) {
+		p.Spec.Containers = []corev1.Container{apiserver.Container("app", "100m", ""), apiserver.Container("side", "50m", "")}
+		p.Spec.InitContainers = nil
 		p.Spec.Resources = &corev1.ResourceRequirements{Limits: apiserver.Container("", "", "4").Resources.Limits}
+		p.Spec.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("100Mi")
+	}
+	for _, key := range []string{"shop/whole", "attic/whole", "attic/whole-resized"} {
+		e.pod(t, key, whole)
+	}
+	if e.Minor(t) >= 36 {
+		e.asAdmin(t, ownLimit("attic/whole-resized", `"cpu":"5"`))
+	}
+	e.pod(t, "shop/whole-restarts", whole, func(p *corev1.Pod) {
+		p.Spec.Containers[1].ResizePolicy = []corev1.ContainerResizePolicy{
+			{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer},
+		}
 	})
 	e.pod(t, "shop/wide", func(p *corev1.Pod) {
 		p.Spec.InitContainers, p.Spec.Containers = nil, nil

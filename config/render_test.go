@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -50,7 +51,12 @@ func render(t *testing.T, overlay string) []client.Object {
 	if err != nil {
 		t.Fatalf("kubectl kustomize %s: %v\n%s", overlay, err, stderr.String())
 	}
+	return decode(t, overlay, text)
+}
 
+// decode reads objects strictly.
+func decode(t *testing.T, of string, text []byte) []client.Object {
+	t.Helper()
 	types := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
 		if err := add(types); err != nil {
@@ -69,7 +75,7 @@ func render(t *testing.T, overlay string) []client.Object {
 		}
 		o, _, err := decoder.Decode(doc, nil, nil)
 		if err != nil {
-			t.Fatalf("%s: %v in\n%s", overlay, err, doc)
+			t.Fatalf("%s: %v in\n%s", of, err, doc)
 		}
 		objects = append(objects, o.(client.Object))
 	}
@@ -110,7 +116,7 @@ func TestOverlays(t *testing.T) {
 			}
 			for name, pod := range map[string]corev1.PodSpec{"agent": agent, "controller": controller, "restore": restore} {
 				for _, fault := range weaknesses(pod) {
-					if name == "restore" && fault == "has no probes" {
+					if name == "restore" && fault == noProbe {
 						continue
 					}
 					t.Errorf("%s: %s", name, fault)
@@ -159,6 +165,9 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
+// noProbe is the weakness of a container without all three probes. A Job needs none.
+const noProbe = "lacks a probe"
+
 // weaknesses are what makes the pod more than restricted allows.
 func weaknesses(pod corev1.PodSpec) (faults []string) {
 	check := func(ok bool, fault string) {
@@ -181,7 +190,7 @@ func weaknesses(pod corev1.PodSpec) (faults []string) {
 			len(s.Capabilities.Add) == 0, "has capabilities")
 		check(!c.Resources.Limits.Memory().IsZero(), "has no memory limit")
 		check(c.Resources.Limits.Cpu().IsZero(), "has a CPU limit: MBCAS must not be throttled")
-		check(c.LivenessProbe != nil && c.ReadinessProbe != nil, "has no probes")
+		check(c.StartupProbe != nil && c.LivenessProbe != nil && c.ReadinessProbe != nil, noProbe)
 	}
 	return faults
 }
@@ -202,6 +211,51 @@ func TestRoles(t *testing.T) {
 				t.Errorf("%s: %s: %v", o.GetName(), fault, r)
 			}
 		}
+	}
+}
+
+// TestSecureMetrics: the component adds a flag of the controller, its right to create reviews, and a role that can read
+// metrics and is bound to no account; nothing else changes.
+func TestSecureMetrics(t *testing.T) {
+	objects := render(t, "testdata/secure-metrics")
+	d := one[*appsv1.Deployment](t, objects, "mbcas-controller")
+	args := &d.Spec.Template.Spec.Containers[0].Args
+	if last := len(*args) - 1; (*args)[last] != "--metrics-secure" {
+		t.Fatalf("the controller has the arguments %v", *args)
+	} else {
+		*args = (*args)[:last]
+	}
+	create := []string{"create"}
+	want := map[string]client.Object{}
+	for _, o := range render(t, "base") {
+		want[identity(o)] = o
+	}
+	var added []rbacv1.PolicyRule
+	for _, o := range objects {
+		if w, ok := want[identity(o)]; ok {
+			if !reflect.DeepEqual(o, w) {
+				t.Errorf("%s changes", identity(o))
+			}
+			delete(want, identity(o))
+			continue
+		}
+		switch o := o.(type) {
+		case *rbacv1.ClusterRole:
+			added = append(added, o.Rules...)
+		case *rbacv1.ClusterRoleBinding:
+			if o.RoleRef.Name != "mbcas-controller-metrics" || len(o.Subjects) != 1 || o.Subjects[0] != serviceAccount(controllerAccount) {
+				t.Errorf("%v gets the role %s", o.Subjects, o.RoleRef.Name)
+			}
+		default:
+			t.Errorf("%s is new", identity(o))
+		}
+	}
+	if len(want) > 0 || !reflect.DeepEqual(added, []rbacv1.PolicyRule{
+		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: create},
+		{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: create},
+		{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
+	}) {
+		t.Errorf("rules %v are new, %d objects are missing", added, len(want))
 	}
 }
 
@@ -241,4 +295,43 @@ func excesses(role string, r rbacv1.PolicyRule) (faults []string) {
 		}
 	}
 	return faults
+}
+
+// TestWeights: the component adds one container to the agent's pod, which has root and neither a capability nor the
+// token, and writes kubepods and its record alone; the agent's own container gets nothing but the socket.
+func TestWeights(t *testing.T) {
+	before := one[*appsv1.DaemonSet](t, render(t, "base"), "mbcas-agent").Spec.Template.Spec
+	pod := one[*appsv1.DaemonSet](t, render(t, "testdata/weights"), "mbcas-agent").Spec.Template.Spec
+	agent, weights := pod.Containers[0], pod.Containers[1]
+	for _, fault := range weaknesses(corev1.PodSpec{SecurityContext: pod.SecurityContext, Containers: []corev1.Container{agent}}) {
+		t.Errorf("agent: %s", fault)
+	}
+	agent.Args, agent.VolumeMounts = agent.Args[:len(agent.Args)-1], agent.VolumeMounts[:len(agent.VolumeMounts)-1]
+	if !reflect.DeepEqual(agent, before.Containers[0]) {
+		t.Errorf("the agent's container changes by more than the socket: %+v", agent)
+	}
+	c := weights.SecurityContext
+	if weights.Name != "weights" || *c.RunAsUser != 0 || *c.AllowPrivilegeEscalation || !*c.ReadOnlyRootFilesystem ||
+		c.Privileged != nil || len(c.Capabilities.Add) > 0 || !slices.Contains(c.Capabilities.Drop, "ALL") ||
+		c.SeccompProfile != nil && c.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined {
+		t.Errorf("container %s has the rights %+v", weights.Name, c)
+	}
+	if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(weights.Ports) > 0 {
+		t.Error("the pod shares namespaces with the host, or mbcas-weights has a port")
+	}
+	paths := map[string]string{}
+	for _, m := range weights.VolumeMounts {
+		i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		paths[m.MountPath] = "empty"
+		if h := pod.Volumes[i].HostPath; h != nil {
+			paths[m.MountPath] = h.Path
+		}
+	}
+	want := map[string]string{
+		"/run/mbcas": "empty", "/var/lib/mbcas-weights": "/var/lib/mbcas-weights",
+		"/host/kubepods": "/sys/fs/cgroup/kubepods.slice", "/var/run/secrets/kubernetes.io/serviceaccount": "empty",
+	}
+	if !reflect.DeepEqual(paths, want) {
+		t.Errorf("mounts %v, want %v", paths, want)
+	}
 }

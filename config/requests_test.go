@@ -100,6 +100,11 @@ func limit(key, container, value string) send {
 	return resources(key, container, `"limits":{"cpu":`+value+`}`)
 }
 
+// ownLimit resizes a pod's own limits, as the controller does.
+func ownLimit(key, limits string) send {
+	return resizeAs(manager, key, `"resources":{"limits":{`+limits+`}}`)
+}
+
 func resources(key, container, body string) send {
 	return resizeAs(manager, key, containers(container, body))
 }

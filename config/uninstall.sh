@@ -80,5 +80,19 @@ fi
 
 echo "deleting MBCAS"
 $kubectl delete -k "$here/base" --ignore-not-found --wait=true --timeout=120s
-$kubectl delete clusterrole mbcas-plugin mbcas-plugin-resize --ignore-not-found # of components/plugin-users
-echo "MBCAS is gone; labels mbcas.io/mode of namespaces stay and do nothing"
+# Of components/plugin-users and components/secure-metrics.
+$kubectl delete clusterrole mbcas-plugin mbcas-plugin-resize mbcas-controller-metrics mbcas-metrics-reader --ignore-not-found
+$kubectl delete clusterrolebinding mbcas-controller-metrics --ignore-not-found
+# components/default-limits, which needs Kubernetes 1.36. Pods keep the limits that it gave.
+if ! served=$($kubectl get --raw /apis/admissionregistration.k8s.io/v1); then
+	echo "cannot tell whether the policy mbcas-default-limits is there, as the API server does not say which kinds it serves;" \
+		"run: $kubectl delete mutatingadmissionpolicybinding,mutatingadmissionpolicy mbcas-default-limits" >&2
+	exit 1
+fi
+case $served in
+*'"mutatingadmissionpolicies"'*)
+	$kubectl delete mutatingadmissionpolicybinding,mutatingadmissionpolicy mbcas-default-limits --ignore-not-found
+	;;
+esac
+echo "MBCAS is gone; labels mbcas.io/mode and mbcas.io/default-limit of namespaces stay, and act again once MBCAS is" \
+	"installed again; to remove one: $kubectl label namespace -l LABEL LABEL-"

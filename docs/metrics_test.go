@@ -17,7 +17,7 @@ func unitOf(name string) string {
 	for _, u := range []struct{ suffix, unit string }{
 		{"_core_seconds", "core-seconds"}, {"_throttled_seconds", "pod-seconds"}, {"_seconds", "seconds"}, {"_cores", "cores"},
 		{"_ratio", "0 to 1"}, {"_price", "budget per 1/1000 core"}, {"_info", "1"},
-		{"_holds_lease", "0 or 1"}, {"_leader", "0 or 1"}, {"_blocked", "0 or 1"}, {"_restores_stopped", "0 or 1"},
+		{"_holds_lease", "0 or 1"}, {"_leader", "0 or 1"}, {"_weights_up", "0 or 1"}, {"_blocked", "0 or 1"}, {"_restores_stopped", "0 or 1"},
 		{"_floors_exceed_supply", "0 or 1"}, {"_pods", "pods"}, {"_nodes", "nodes"},
 	} {
 		if strings.HasSuffix(name, u.suffix) {

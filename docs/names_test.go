@@ -110,7 +110,7 @@ func namesInCode(t *testing.T, file string, add func(kind, name string)) {
 func flagName(method string, args []ast.Expr) (string, bool) {
 	at := 0
 	switch strings.TrimSuffix(method, "P") {
-	case "StringVar", "BoolVar", "DurationVar", "Float64Var", "IntVar", "TextVar", "Var":
+	case "StringVar", "StringSliceVar", "BoolVar", "DurationVar", "Float64Var", "IntVar", "TextVar", "Var":
 		at = 1
 	case "String", "Bool", "Duration", "Float64", "Int", "Func":
 	default:

@@ -22,7 +22,7 @@ func Certify(p Problem, r Result) error {
 		usage, low, top = usage+x, low+l, top+t
 	}
 	supply := float64(p.Supply)
-	tolerance := 1e-9 * max(supply, 1)
+	tolerance := float64(1e-9 * max(supply, 1))
 	switch {
 	case r.Price < 0 || r.Price > MaxPrice:
 		return fmt.Errorf("price %v: want 0 to %v", r.Price, MaxPrice)

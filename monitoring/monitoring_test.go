@@ -241,3 +241,46 @@ func read(t *testing.T, path string) string {
 	}
 	return string(text)
 }
+
+// TestWhichAlertsFire: operations.md says of each alert whether TestMonitoring causes its fault, and is right.
+func TestWhichAlertsFire(t *testing.T) {
+	page := read(t, "../docs/operations.md")
+	_, table, ok := strings.Cut(page, "### Which alerts were seen to fire\n")
+	if !ok {
+		t.Fatal("operations.md has no part about which alerts were seen to fire")
+	}
+	table, _, _ = strings.Cut(table, "\n[monitoring/prometheus.yaml]")
+	said := map[string]bool{} // whether it was caused
+	for _, row := range alertRow.FindAllStringSubmatch(table, -1) {
+		said[row[1]] = !strings.HasPrefix(row[2], "not caused:")
+	}
+	told := map[string]bool{}
+	files, err := filepath.Glob("../test/e2e/monitoring_*_test.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the files of TestMonitoring: %q, %v", files, err)
+	}
+	for _, file := range files {
+		for _, m := range alertTold.FindAllStringSubmatch(read(t, file), -1) {
+			told[m[1]] = true
+		}
+	}
+	alerts := map[string]bool{}
+	for _, r := range readRules(t).all() {
+		if r.Alert == "" {
+			continue
+		}
+		alerts[r.Alert] = true
+		if caused, ok := said[r.Alert]; !ok || caused != told[r.Alert] {
+			t.Errorf("%s: the table has it: %v, as caused: %v; TestMonitoring waits for it: %v", r.Alert, ok, caused,
+				told[r.Alert])
+		}
+	}
+	if len(said) != len(alerts) || len(told) < 23 {
+		t.Errorf("the table has %d alerts of %d; TestMonitoring waits for %d", len(said), len(alerts), len(told))
+	}
+}
+
+var (
+	alertRow  = regexp.MustCompile(`(?m)^\| (Mbcas\w+) \| (.+) \|$`)
+	alertTold = regexp.MustCompile(`m\.told\(t, [^"]+, "(Mbcas\w+)"`)
+)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 )
 
@@ -32,19 +33,19 @@ func newPatch(pod *corev1.Pod, move actuator.Move) (body []byte, refusal Result,
 	case len(move.Changes) == 0:
 		return refuse(Invalid, "the move changes nothing")
 	}
-	spec := map[string][]any{}
+	spec := map[string]any{}
 	seen := map[string]bool{}
 	for _, ch := range move.Changes {
-		c, init := resizable(pod, ch.Container)
+		resources, list := resizable(pod, ch.Container)
 		switch {
-		case c == nil:
+		case resources == nil:
 			return refuse(Invalid, "no container or sidecar is named %q", ch.Container)
 		case seen[ch.Container]:
 			return refuse(Invalid, "the move changes container %q twice", ch.Container)
 		case ch.To <= 0:
 			return refuse(Invalid, "container %q: a CPU limit of %v cannot be set", ch.Container, ch.To)
 		}
-		limit, limited := c.Resources.Limits[corev1.ResourceCPU]
+		limit, limited := resources.Limits[corev1.ResourceCPU]
 		switch {
 		case !limited:
 			return refuse(Invalid, "container %q has no CPU limit, and one that is added can never be removed", ch.Container)
@@ -52,12 +53,13 @@ func newPatch(pod *corev1.Pod, move actuator.Move) (body []byte, refusal Result,
 			return refuse(Conflict, "container %q: the CPU limit is %s, the move was decided at %v", ch.Container, limit.String(), ch.From)
 		}
 		seen[ch.Container] = true
-		list := "containers"
-		if init {
-			list = "initContainers"
+		changed := map[string]any{"limits": map[string]any{"cpu": ch.To}}
+		if list == "" {
+			spec["resources"] = changed
+			continue
 		}
-		resources := map[string]any{"limits": map[string]any{"cpu": ch.To}}
-		spec[list] = append(spec[list], map[string]any{"name": ch.Container, "resources": resources})
+		of, _ := spec[list].([]any)
+		spec[list] = append(of, map[string]any{"name": ch.Container, "resources": changed})
 	}
 	metadata := map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion}
 	body, err := json.Marshal(map[string]any{"metadata": metadata, "spec": spec})
@@ -67,21 +69,24 @@ func newPatch(pod *corev1.Pod, move actuator.Move) (body []byte, refusal Result,
 	return body, Result{}, true
 }
 
-// resizable returns the pod's container or sidecar of that name, or nil. Init containers that run to
-// completion are never resized.
-func resizable(pod *corev1.Pod, name string) (c *corev1.Container, init bool) {
+// resizable returns the resources of the pod's container or sidecar of that name, or those of the pod itself, and in which
+// list of the spec it is, "" for the pod; nil where there is none. Init containers that run to completion are never resized.
+func resizable(pod *corev1.Pod, name string) (r *corev1.ResourceRequirements, list string) {
+	if name == v1alpha1.PodLevel {
+		return pod.Spec.Resources, ""
+	}
 	for i := range pod.Spec.Containers {
 		if c := &pod.Spec.Containers[i]; c.Name == name {
-			return c, false
+			return &c.Resources, "containers"
 		}
 	}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		if c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			return c, true
+			return &c.Resources, "initContainers"
 		}
 	}
-	return nil, false
+	return nil, ""
 }
 
 func quantity(m cpu.Milli) resource.Quantity {
@@ -100,8 +105,8 @@ func judge(before *corev1.Pod, move actuator.Move, answer *corev1.Pod) Result {
 	want := before.DeepCopy()
 	changed := false
 	for _, ch := range move.Changes {
-		c, _ := resizable(want, ch.Container)
-		c.Resources.Limits[corev1.ResourceCPU] = quantity(ch.To)
+		r, _ := resizable(want, ch.Container)
+		r.Limits[corev1.ResourceCPU] = quantity(ch.To)
 		changed = changed || ch.From != ch.To
 	}
 	if d := differences(want, answer); len(d) > 0 {

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 )
 
@@ -49,6 +50,11 @@ func Check(pod *corev1.Pod, want map[string]cpu.Milli, generation int64) (actuat
 			}
 		}
 	}
+	if limit, wanted := want[v1alpha1.PodLevel]; wanted {
+		if why := unmetByPod(pod, limit); why != "" {
+			return actuator.InProgress, why
+		}
+	}
 	return actuator.Done, "the limits are in force"
 }
 
@@ -81,14 +87,30 @@ func unmet(pod *corev1.Pod, name string, want cpu.Milli) string {
 	case status.Resources == nil:
 		return fmt.Sprintf("the kubelet does not report the resources of container %s", name)
 	}
-	q, ok := status.Resources.Limits[corev1.ResourceCPU]
+	return differs("container "+name, status.Resources.Limits, want)
+}
+
+// unmetByPod says why the pod's status does not show its own limit; "" if it does.
+func unmetByPod(pod *corev1.Pod, want cpu.Milli) string {
+	switch {
+	case pod.Status.Phase != corev1.PodRunning:
+		return "" // it starts with the accepted limit
+	case pod.Status.Resources == nil:
+		return "the kubelet does not report the resources of the pod"
+	}
+	return differs("the pod", pod.Status.Resources.Limits, want)
+}
+
+// differs says what limit something has instead of the wanted one; "" if it has that.
+func differs(what string, limits corev1.ResourceList, want cpu.Milli) string {
+	q, ok := limits[corev1.ResourceCPU]
 	if !ok {
-		return fmt.Sprintf("container %s runs without a CPU limit, not yet with %v", name, want)
+		return fmt.Sprintf("%s runs without a CPU limit, not yet with %v", what, want)
 	}
 	// systemd rounds a quota up to the next multiple of the quantum, so a status less than one quantum
 	// off is the same limit, and one whole quantum is another.
 	if got := cpu.Milli(q.MilliValue()); got-want >= cpu.Quantum || want-got >= cpu.Quantum {
-		return fmt.Sprintf("container %s runs with %v, not yet with %v", name, got, want)
+		return fmt.Sprintf("%s runs with %v, not yet with %v", what, got, want)
 	}
 	return ""
 }

@@ -112,6 +112,14 @@ type Constraints struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	DemandBy string `json:"demandBy,omitempty"`
+	// AllowWeights: the agent may change class and weight of the pod's CPU, where mbcas-weights runs beside it. The
+	// namespace is in mode enforce and allows it, decisions are not held, and the limit of the pod may be lowered.
+	// +optional
+	AllowWeights bool `json:"allowWeights,omitempty"`
+	// WeightsReason is why AllowWeights is not set although the namespace allows weights; absent otherwise.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	WeightsReason string `json:"weightsReason,omitempty"`
 }
 
 // ContainerConstraints bound the limit of one container.

@@ -95,7 +95,11 @@ type PodRef struct {
 	UID types.UID `json:"uid"`
 }
 
-// ContainerLimit is the CPU limit of one container.
+// PodLevel is the Name of a ContainerLimit that is the pod's own CPU limit, spec.resources.limits.cpu. No container
+// has such a name: those of containers have no dots.
+const PodLevel = "spec.resources"
+
+// ContainerLimit is the CPU limit of one container or, under the name spec.resources, the pod's own.
 //
 // +kubebuilder:object:generate=false
 type ContainerLimit struct {
@@ -238,6 +242,15 @@ type PodAllocationStatus struct {
 	// LastAppliedTime is when the controller last changed the pod's limits.
 	// +optional
 	LastAppliedTime metav1.MicroTime `json:"lastAppliedTime,omitzero"`
+	// FirstAppliedTime is when a decision first changed the pod's limits. It is absent until then, and again after the
+	// pod's workload was stopped.
+	// +optional
+	FirstAppliedTime metav1.MicroTime `json:"firstAppliedTime,omitzero"`
+	// CanaryStoppedTime is when one of the first replicas of the pod's workload that were resized
+	// last ceased to be Ready, or restarted, so that they did worse than the others. The pod keeps
+	// its declared limits for a day after it (flag --rollback-holdoff).
+	// +optional
+	CanaryStoppedTime metav1.MicroTime `json:"canaryStoppedTime,omitzero"`
 	// LastIncreaseTime is when it last raised one of them.
 	// +optional
 	LastIncreaseTime metav1.MicroTime `json:"lastIncreaseTime,omitzero"`
@@ -280,7 +293,7 @@ type RollbackStatus struct {
 	// WindowStart is the time of the decrease from Limits: in a run of decreases, of the first.
 	// +optional
 	WindowStart metav1.MicroTime `json:"windowStart,omitzero"`
-	// LastHarmfulDecreaseTime is when the controller last found that a decrease had harmed the pod. The
+	// LastHarmfulDecreaseTime is when the pod last ceased to be Ready, or restarted, right after a decrease. The
 	// pod keeps at least its declared limit for a day after it (flag --rollback-holdoff).
 	// +optional
 	LastHarmfulDecreaseTime metav1.MicroTime `json:"lastHarmfulDecreaseTime,omitzero"`

@@ -489,6 +489,8 @@ func (in *PodAllocationStatus) DeepCopyInto(out *PodAllocationStatus) {
 		**out = **in
 	}
 	in.LastAppliedTime.DeepCopyInto(&out.LastAppliedTime)
+	in.FirstAppliedTime.DeepCopyInto(&out.FirstAppliedTime)
+	in.CanaryStoppedTime.DeepCopyInto(&out.CanaryStoppedTime)
 	in.LastIncreaseTime.DeepCopyInto(&out.LastIncreaseTime)
 	in.LastDecreaseTime.DeepCopyInto(&out.LastDecreaseTime)
 	in.LastExternalChangeTime.DeepCopyInto(&out.LastExternalChangeTime)

@@ -104,13 +104,9 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 		"container, too: the demand of a stalled container is its usage")
 	f.DurationVar(&c.Record, "record", c.Record, "for how long the inputs of rounds are kept for kubectl mbcas record, 2m to "+
 		"24h; 0: not at all. They take at most 8 MiB")
-	f.StringVar(&s.listen, "listen", ":9090", "address for /healthz, /readyz and /metrics")
-	loopback := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), kube.AgentDebugPort)
-	f.TextVar(&s.debugListen, "debug-listen", loopback, "loopback `address` for /debug/round, which kubectl mbcas "+
-		"reads on this port through pods/portforward")
-	f.StringVar(&s.kubeconfig, "kubeconfig", "",
-		"file with access to the API server; empty: that of the pod's service account")
-	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	f.StringVar(&c.WeightsSocket, "weights-socket", "", "socket of mbcas-weights, which writes CPU class and weight of the "+
+		"pods whose namespaces allow it; empty: nothing writes them")
+	s.serveFlags(f)
 	if err := program.Parse(f, args, stderr); err != nil {
 		return settings{}, err
 	}
@@ -142,6 +138,19 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 		return settings{}, program.UsageError{Err: err}
 	}
 	return s, nil
+}
+
+// loopback is where kubectl mbcas reads.
+var loopback = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), kube.AgentDebugPort)
+
+// serveFlags adds the flags of what the agent serves, asks and logs.
+func (s *settings) serveFlags(f *flag.FlagSet) {
+	f.StringVar(&s.listen, "listen", ":9090", "address for /healthz, /readyz and /metrics")
+	f.TextVar(&s.debugListen, "debug-listen", loopback, "loopback `address` for /debug/round, which kubectl mbcas "+
+		"reads on this port through pods/portforward")
+	f.StringVar(&s.kubeconfig, "kubeconfig", "",
+		"file with access to the API server; empty: that of the pod's service account")
+	f.TextVar(&s.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 }
 
 // boundMemory sets the limits of the heap, unless the environment variables GOGC and GOMEMLIMIT do.

@@ -30,13 +30,7 @@ import (
 func BenchmarkRestoreAll(b *testing.B) {
 	const pods = 3000
 	s := apiserver.Start(b)
-	ns := &corev1.Namespace{}
-	ns.Name = kube.SystemNamespace
-	if err := s.Client.Create(b.Context(), ns); err != nil {
-		b.Fatal(err)
-	}
-	s.Install(b, "", "rbac/controller_role.yaml", "rbac/bindings.yaml",
-		"policy/controller.yaml", "policy/controller_records.yaml", "policy/leases.yaml")
+	install(b, s)
 	program := filepath.Join(b.TempDir(), "mbcas-controller")
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -39,12 +38,17 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/program"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/process"
 )
 
 // libraries is what the libraries have logged so far.
 var libraries safeBuffer
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
 	logLibraries(&libraries, slog.LevelInfo)
 	os.Exit(apiserver.Main(m))
 }
@@ -60,6 +64,7 @@ func TestUsage(t *testing.T) {
 		"too soon frozen":     {"--freeze-after=44s"},
 		"more than the most":  {"--resizes-per-second=200"},
 		"restore without all": {"restore"},
+		"certificate of HTTP": {"--metrics-cert-dir=/certs"},
 		"restore by none":     {"restore", "--all", "--workers=0"},
 		"restore at no rate":  {"restore", "--all", "--rate=0"},
 	} {
@@ -163,12 +168,8 @@ func TestServe(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ns := &corev1.Namespace{}
-	ns.Name = kube.SystemNamespace
-	must(c.Create(ctx, ns))
-	s.Install(t, "", "rbac/controller_role.yaml", "rbac/bindings.yaml",
-		"policy/controller.yaml", "policy/controller_records.yaml", "policy/leases.yaml")
-	kubeconfig := s.Kubeconfig(t, "system:serviceaccount:mbcas-system:mbcas-controller", "system:serviceaccounts")
+	install(t, s)
+	kubeconfig := controllerConfig(t, s)
 
 	node := s.Kubelet(t, "serve")
 	now, lease := metav1.NowMicro(), &coordinationv1.Lease{} // its agent is alive
@@ -183,7 +184,7 @@ func TestServe(t *testing.T) {
 	mode("enforce")
 	signal := demandSignal(t, s, node, pod.Namespace)
 
-	health, metrics := freePort(t), freePort(t)
+	health, metrics := process.FreeAddress(t), process.FreeAddress(t)
 	out := &safeBuffer{}
 	serving, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
@@ -246,10 +247,11 @@ func TestServe(t *testing.T) {
 	event(v1alpha1.ReasonMetricRead, "DemandSignal", signal.UID, "")
 	mayReadMetrics(t, kubeconfig, pod.Namespace)
 	audited(t, out.String(), pod)
-	if _, body := get("http://" + metrics + "/metrics"); !strings.Contains(body, `mbcas_controller_resizes_total{outcome="Accepted",purpose="allocate"} 1`) ||
-		!strings.Contains(body, `mbcas_controller_allocations{phase="Applied",reason="Settled"} 1`) {
-		t.Errorf("metrics lack the resize or the allocation:\n%s", body)
-	}
+	apiserver.Eventually(t, "metrics have the resize and the allocation", func() (bool, any) { // which is counted once it is written
+		_, body := get("http://" + metrics + "/metrics")
+		return strings.Contains(body, `mbcas_controller_resizes_total{outcome="Accepted",purpose="allocate"} 1`) &&
+			strings.Contains(body, `mbcas_controller_allocations{phase="Applied",reason="Settled"} 1`), body
+	})
 
 	mode("recommend") // where it may still take back what it did
 	var restored bytes.Buffer
@@ -350,16 +352,6 @@ func audited(t *testing.T, log string, pod *corev1.Pod) {
 	if n != 1 {
 		t.Errorf("%d audit lines, want 1:\n%s", n, log)
 	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func wait(t *testing.T, what string, is func() bool) {

@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
@@ -38,7 +37,9 @@ import (
 	"github.com/mbcas/mbcas/internal/fleet"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/objectcache"
 	"github.com/mbcas/mbcas/internal/program"
+	"github.com/mbcas/mbcas/internal/securemetrics"
 	"github.com/mbcas/mbcas/internal/sharding"
 )
 
@@ -47,6 +48,7 @@ type settings struct {
 	controller      controller.Config
 	kubeconfig      string
 	metrics, health string
+	secure          securemetrics.Config
 	elect           bool
 	qps             float64
 	logLevel        slog.Level
@@ -74,6 +76,7 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	})
 	fs.StringVar(&c.Namespace, "namespace", c.Namespace, "namespace that MBCAS runs in")
 	resizeFlags(fs, &c.Resizes)
+	guardFlags(fs, &c.Guard)
 	fs.DurationVar(&c.FreezeAfter, "freeze-after", c.FreezeAfter, "time without a renewed Lease after which an agent's decisions are no longer applied")
 	fs.DurationVar(&c.RestoreAfter, "restore-after", c.RestoreAfter, "time without a renewed Lease after which the declared limits of a node's pods are restored")
 	fs.DurationVar(&c.StartGrace, "start-grace", c.StartGrace, "time after its start in which a pod is not lowered")
@@ -87,6 +90,7 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	fs.DurationVar(&c.RollbackWindow, "rollback-window", c.RollbackWindow, "time after a decrease in which a restart or a lost readiness counts as harm")
 	fs.DurationVar(&c.HPACooldown, "hpa-cooldown", c.HPACooldown, "least time between two decreases of a pod that an HPA scales, where it allows any")
 	fs.DurationVar(&c.CoordinationInterval, "coordination-interval", c.CoordinationInterval, "time between two passes of the coordinator, which moves budget between nodes; 0 switches it off")
+	fs.BoolVar(&c.PodLevel, "pod-level-resources", c.PodLevel, "manage pods by a CPU limit of their own (pod-level resources), where no container has one and the cluster resizes it")
 	fs.Float64Var(&c.Quota.Headroom, "quota-headroom", c.Quota.Headroom, "share of a ResourceQuota that increases leave free for new pods")
 	fs.DurationVar(&c.ActuationTimeout, "actuation-timeout", c.ActuationTimeout, "time that a kubelet has to carry out a resize")
 	fs.DurationVar(&c.Signal.Interval, "signal-interval", c.Signal.Interval, "time between two reads of the metrics of DemandSignals, 1s to 1m; 0 for never")
@@ -95,6 +99,8 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	fs.DurationVar(&c.Actuator.DecreaseCooldown, "decrease-cooldown", c.Actuator.DecreaseCooldown, "least time between two decreases of a pod")
 	fs.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account, else $KUBECONFIG)")
 	fs.StringVar(&s.metrics, "metrics-address", ":8080", "address of /metrics; 0 for none")
+	fs.BoolVar(&s.secure.Secure, "metrics-secure", false, "serve /metrics over HTTPS, to clients whose token may get the nonResourceURL /metrics")
+	fs.StringVar(&s.secure.CertDir, "metrics-cert-dir", "", "folder with the certificate of /metrics, tls.crt, and its key, tls.key, read again when they change; empty: a self-signed one")
 	fs.StringVar(&s.health, "health-address", ":8081", "address of /healthz and /readyz")
 	fs.BoolVar(&s.elect, "leader-elect", true, "do the work that one replica does for all only while holding the Lease "+kube.LeaderLease)
 	fs.Float64Var(&s.qps, "qps", 0, "requests per second to the API server at most, for each kind of object, twice as many in a burst; 0: what max-resizes-per-second needs")
@@ -116,7 +122,7 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 			}
 		})
 	}
-	if err := errors.Join(c.Validate(), s.deriveQPS()); err != nil {
+	if err := errors.Join(c.Validate(), s.secure.Validate(), s.deriveQPS()); err != nil {
 		return s, program.UsageError{Err: err}
 	}
 	s.published = kube.NewSettings(build(), effective(fs, map[string]string{"mode": string(c.Mode), "profile": profile}))
@@ -182,9 +188,13 @@ func serve(ctx context.Context, args []string, level *slog.LevelVar, stdout, std
 	if err != nil {
 		return err
 	}
+	served, err := s.secure.Options(s.metrics)
+	if err != nil {
+		return err
+	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: scheme, Cache: controller.CacheOptions(s.controller.Namespace),
-		Metrics: metricsserver.Options{BindAddress: s.metrics}, HealthProbeBindAddress: s.health,
+		Scheme: scheme, Cache: objectcache.Options(s.controller.Namespace),
+		Metrics: served, HealthProbeBindAddress: s.health,
 		LeaderElection: s.elect, LeaderElectionID: kube.LeaderLease, LeaderElectionNamespace: s.controller.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 	})

@@ -9,7 +9,7 @@
 // Promises:
 //   - A percentile is that of the sorted demands, and hindered seconds count with their estimate: TestPercentiles.
 //   - A container that was throttled at its limit is advised a higher one, however much it was throttled: TestHindered.
-//   - The class of service of a pod stays, and a limit is never below its request: TestKeepsClass.
+//   - The class of service of a pod stays, and a limit is never below its request: TestKeepsClass, TestUnmanaged.
 //   - Without enough time there is no advice, and the reason is given: TestTooShort.
 package advise
 
@@ -97,6 +97,9 @@ type Advice struct {
 	// Advised is absent where Reason says why.
 	Advised *Amounts `json:"advised,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
+	// Burstable are the request and limit by the percentiles of a container whose request and limit are equal, or whose pod
+	// has neither: MBCAS manages no Guaranteed and no BestEffort pod. It is absent for others.
+	Burstable *Amounts `json:"burstable,omitempty"`
 	// Requests and Limits are the ranges of the two percentiles.
 	Requests Range `json:"requests"`
 	Limits   Range `json:"limits"`
@@ -119,6 +122,8 @@ type container struct {
 	covered  time.Duration
 	hindered time.Duration
 	declared Amounts
+	managed  bool      // declared is what MBCAS knows as declared
+	bare     bool      // no container of the pod has a CPU request or limit
 	last     time.Time // of declared
 }
 
@@ -197,9 +202,7 @@ func (a *adding) container(f *replay.Frame, pod *replay.Pod, key Key, c demand.C
 	}
 	of.pods[pod.UID] = true
 	of.covered += r.Elapsed
-	if !f.At().Before(of.last) {
-		of.declared, of.last = Amounts{c.Request, c.Declared}, f.At()
-	}
+	of.declares(pod, c, f.At())
 	seen := sample{f.At(), r.Usage}
 	if r.ThrottleRatio > f.Config.Demand.SaturationThreshold ||
 		r.Pressure.Known && r.Pressure.Value > f.Config.Demand.StarvationThreshold {
@@ -207,6 +210,18 @@ func (a *adding) container(f *replay.Frame, pod *replay.Pod, key Key, c demand.C
 		seen.demand = max(seen.demand, e.LatestDemand())
 	}
 	of.demands = append(of.demands, seen)
+}
+
+// declares takes over what a container of a pod has, unless another recording has what is newer. A recording has the
+// declared limits of managed pods only. Of an unmanaged pod it is the limit in its spec, unless it was managed before:
+// then that may be one of MBCAS.
+func (c *container) declares(pod *replay.Pod, in demand.Container, at time.Time) {
+	managed := in.Declared > 0
+	if at.Before(c.last) || c.managed && !managed {
+		return
+	}
+	c.declared, c.managed, c.last = Amounts{in.Request, cmp.Or(in.Declared, in.Limit)}, managed, at
+	c.bare = !slices.ContainsFunc(pod.Containers, func(c demand.Container) bool { return c.Request > 0 || c.Limit > 0 })
 }
 
 // Advise gives the advice for each container, by namespace, workload and name.
@@ -219,10 +234,15 @@ func (s *Seen) Advise(cfg Config) []Advice {
 			Hindered: float64(c.hindered) / float64(c.covered),
 			Requests: c.span(cfg.RequestPercentile), Limits: c.span(cfg.LimitPercentile),
 		}
-		if c.covered < cfg.Least {
+		switch d := c.declared; {
+		case c.covered < cfg.Least:
 			a.Reason = fmt.Sprintf("seen for %v only; at least %v are needed", c.covered.Round(time.Second), cfg.Least)
-		} else {
-			a.Advised = c.advised(cfg)
+		case c.bare:
+			a.Reason, a.Burstable = "its pod has no CPU request and no CPU limit, and one could change the QoS class", c.burstable(cfg)
+		default:
+			if a.Advised = c.advised(cfg); d.Limit > 0 && d.Request == d.Limit {
+				a.Burstable = c.burstable(cfg)
+			}
 		}
 		advice = append(advice, a)
 	}
@@ -237,22 +257,27 @@ func compare(a, b Key) int {
 // advised are the percentiles with headroom. The QoS class of the pod stays: a container without a limit gets none; where
 // request and limit are equal both become the limit, and where they differ the limit stays above the request.
 func (c *container) advised(cfg Config) *Amounts {
-	with := func(p float64) cpu.Milli {
-		m := cpu.FromCores(percentile(c.demands, p).Cores() * (1 + cfg.Headroom))
-		return max(cpu.Quantum, m.RoundUp(cpu.Quantum))
-	}
-	a := Amounts{Request: with(cfg.RequestPercentile)}
-	if c.declared.Limit == 0 {
-		return &a
-	}
-	a.Limit = max(a.Request, with(cfg.LimitPercentile))
+	a := c.burstable(cfg)
 	switch {
+	case c.declared.Limit == 0:
+		a.Limit = 0
 	case c.declared.Request == c.declared.Limit:
+		a.Limit = max(c.covering(cfg, cfg.RequestPercentile), c.covering(cfg, cfg.LimitPercentile))
 		a.Request = a.Limit
-	case a.Limit == a.Request: // equal ones could make the pod Guaranteed
-		a.Limit += cpu.Quantum
 	}
-	return &a
+	return a
+}
+
+// burstable are the percentiles with headroom, with a limit above the request: equal ones could make the pod Guaranteed.
+func (c *container) burstable(cfg Config) *Amounts {
+	request, limit := c.covering(cfg, cfg.RequestPercentile), c.covering(cfg, cfg.LimitPercentile)
+	return &Amounts{Request: request, Limit: max(limit, request+cpu.Quantum)}
+}
+
+// covering is a percentile with headroom.
+func (c *container) covering(cfg Config, p float64) cpu.Milli {
+	m := cpu.FromCores(percentile(c.demands, p).Cores() * (1 + cfg.Headroom))
+	return max(cpu.Quantum, m.RoundUp(cpu.Quantum))
 }
 
 // parts is into how many parts the time is divided for a Range.

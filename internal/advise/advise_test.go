@@ -2,6 +2,7 @@ package advise
 
 import (
 	"bytes"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -25,17 +26,23 @@ type second struct {
 
 // recorded is a node with one pod, shop/cart-1, whose container does this, second by second.
 func recorded(t interface{ Fatal(...any) }, request, limit cpu.Milli, seconds []second) *record.Recording {
+	c := demand.Container{Name: "app", ID: "id", Request: request, Declared: limit, Limit: limit}.Within(0, 8000)
+	return recordedAs(t, func(int) demand.Pod {
+		return demand.Pod{UID: "uid", Budget: 500, Containers: []demand.Container{c}}
+	}, seconds)
+}
+
+// recordedAs is such a node, whose pod is this one in each round.
+func recordedAs(t interface{ Fatal(...any) }, pod func(i int) demand.Pod, seconds []second) *record.Recording {
 	r := record.NewRecorder(record.Limits{Keep: time.Hour, Bytes: 1 << 30})
 	cfg := round.DefaultConfig()
-	c := demand.Container{Name: "app", ID: "id", Request: request, Declared: limit, Limit: limit}.Within(0, 8000)
-	pods := []round.PodInput{{Pod: demand.Pod{UID: "uid", Budget: 500, Containers: []demand.Container{c}}}}
 	var used time.Duration
 	var periods, throttled uint64
 	for i, s := range append([]second{{}}, seconds...) {
 		now := noon.Add(time.Duration(i) * time.Second)
 		used += time.Duration(s.usage.Cores() * float64(time.Second))
 		periods, throttled = periods+10, throttled+s.throttled
-		in := round.Input{Now: now, Node: round.Node{Capacity: 8000, Allocatable: 8000}, Pods: pods}
+		in := round.Input{Now: now, Node: round.Node{Capacity: 8000, Allocatable: 8000}, Pods: []round.PodInput{{Pod: pod(i)}}}
 		in.Sample.Node = kernel.NodeSample{At: now}
 		in.Sample.Pods = []kernel.PodSample{{Pod: "uid", Containers: []kernel.Group{{
 			ID: "id", Found: true, At: now, Stat: kernel.Stat{Usage: used, Periods: periods, Throttled: throttled},
@@ -152,7 +159,7 @@ func TestHindered(t *testing.T) {
 }
 
 // TestKeepsClass: equal requests and limits stay equal, a container without a limit gets none, and no limit is below its
-// request.
+// request. What a Guaranteed pod would have as a Burstable one is said beside that.
 func TestKeepsClass(t *testing.T) {
 	load := append(steady(90, second{usage: 100}), steady(10, second{usage: 400})...)
 	for name, tc := range map[string]struct {
@@ -165,12 +172,75 @@ func TestKeepsClass(t *testing.T) {
 		"no limit":            {200, 0, exact(90, 99), Amounts{100, 0}},
 		"percentiles crossed": {200, 600, exact(99, 50), Amounts{400, 400 + cpu.Quantum}},
 	} {
-		if a := advised(t, tc.cfg, recorded(t, tc.request, tc.limit, load)); *a.Advised != tc.want {
+		a := advised(t, tc.cfg, recorded(t, tc.request, tc.limit, load))
+		if *a.Advised != tc.want {
 			t.Errorf("%s: %+v, want %+v", name, *a.Advised, tc.want)
+		}
+		if b := a.Burstable; (b != nil) != (name == "equal") || b != nil && *b != (Amounts{100, 400}) {
+			t.Errorf("%s: as Burstable %+v", name, b)
 		}
 	}
 	if a := advised(t, exact(90, 99), recorded(t, 200, 600, steady(20, second{}))); *a.Advised != (Amounts{cpu.Quantum, 2 * cpu.Quantum}) {
 		t.Errorf("idle: %+v", *a.Advised)
+	}
+}
+
+// TestUnmanaged: of a pod that MBCAS does not manage, the recording has the limit in its spec alone. A Guaranteed one stays
+// Guaranteed, one without request and limit gets no advice that would change its class, and one that is being deleted was
+// declared what it was declared before.
+func TestUnmanaged(t *testing.T) {
+	load := append(steady(90, second{usage: 100}), steady(10, second{usage: 400})...)
+	pod := func(request, declared, limit cpu.Milli) demand.Pod {
+		c := demand.Container{Name: "app", ID: "id", Request: request, Declared: declared, Limit: limit}
+		return demand.Pod{UID: "uid", Unmanaged: declared == 0, Budget: 500, Containers: []demand.Container{c.Within(0, 8000)}}
+	}
+	for name, tc := range map[string]struct {
+		pod                func(i int) demand.Pod
+		declared           Amounts
+		advised, burstable *Amounts
+	}{
+		"Guaranteed": {func(int) demand.Pod { return pod(600, 0, 600) }, Amounts{600, 600}, &Amounts{400, 400}, &Amounts{100, 400}},
+		"Burstable":  {func(int) demand.Pod { return pod(200, 0, 600) }, Amounts{200, 600}, &Amounts{100, 400}, nil},
+		"unlimited":  {func(int) demand.Pod { return pod(200, 0, 0) }, Amounts{200, 0}, &Amounts{100, 0}, nil},
+		"BestEffort": {func(int) demand.Pod { return pod(0, 0, 0) }, Amounts{}, nil, &Amounts{100, 400}},
+		"being deleted": {func(i int) demand.Pod {
+			if i < 60 {
+				return pod(200, 600, 900)
+			}
+			return pod(200, 0, 900)
+		}, Amounts{200, 600}, &Amounts{100, 400}, nil},
+	} {
+		a := advised(t, exact(90, 99), recordedAs(t, tc.pod, load))
+		if a.Declared != tc.declared || !reflect.DeepEqual(a.Advised, tc.advised) || !reflect.DeepEqual(a.Burstable, tc.burstable) {
+			t.Errorf("%s: declared %+v, advised %v, as Burstable %v", name, a.Declared, a.Advised, a.Burstable)
+		}
+		if (a.Reason == "") != (a.Advised != nil) {
+			t.Errorf("%s: reason %q", name, a.Reason)
+		}
+	}
+}
+
+// TestNewestDeclared: of two nodes the later rounds say what a workload declares, whichever recording is read last: also whether
+// it declares anything.
+func TestNewestDeclared(t *testing.T) {
+	pod := func(request, limit cpu.Milli) func(int) demand.Pod {
+		c := demand.Container{Name: "app", ID: "id", Request: request, Limit: limit}.Within(0, 8000)
+		return func(int) demand.Pod {
+			return demand.Pod{UID: "uid", Unmanaged: true, Budget: 500, Containers: []demand.Container{c}}
+		}
+	}
+	load := steady(100, second{usage: 100})
+	bare, declared := recordedAs(t, pod(0, 0), load[:50]), recordedAs(t, pod(200, 600), load)
+	for name, recs := range map[string][]*record.Recording{"later last": {bare, declared}, "later first": {declared, bare}} {
+		if a := advised(t, exact(90, 99), recs...); a.Declared != (Amounts{200, 600}) || a.Advised == nil {
+			t.Errorf("%s: declared %+v, advised %v: %s", name, a.Declared, a.Advised, a.Reason)
+		}
+	}
+	bare, declared = recordedAs(t, pod(0, 0), load), recordedAs(t, pod(200, 600), load[:50])
+	for name, recs := range map[string][]*record.Recording{"later last": {declared, bare}, "later first": {bare, declared}} {
+		if a := advised(t, exact(90, 99), recs...); a.Declared != (Amounts{}) || a.Advised != nil {
+			t.Errorf("nothing declared, %s: declared %+v, advised %v", name, a.Declared, a.Advised)
+		}
 	}
 }
 

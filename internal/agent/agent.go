@@ -15,6 +15,7 @@ import (
 	"github.com/mbcas/mbcas/internal/agent/health"
 	"github.com/mbcas/mbcas/internal/agent/objects"
 	"github.com/mbcas/mbcas/internal/agent/recording"
+	"github.com/mbcas/mbcas/internal/agent/weighting"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/record"
@@ -96,8 +97,14 @@ func (a *Agent) Run(ctx context.Context, l Listeners) error {
 	}
 	m.registry.MustRegister(leaseGauge(lease.holds), buildGauge(a.cfg.Version))
 
+	runs := []func(context.Context){objects.Run, loop.Run, publisher.Run, heartbeat.Run}
+	if a.cfg.WeightsSocket != "" {
+		client := weighting.NewClient(a.cfg.WeightsSocket)
+		m.registry.MustRegister(client)
+		loop.weighting, runs = weighting.New(client, a.log), append(runs, client.Run)
+	}
 	var running sync.WaitGroup
-	for _, run := range []func(context.Context){objects.Run, loop.Run, publisher.Run, heartbeat.Run} {
+	for _, run := range runs {
 		running.Go(func() { run(ctx) })
 	}
 	var debug error

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/agent/weighting"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/record"
@@ -29,6 +30,8 @@ type Config struct {
 	Record time.Duration
 	// Round is the settings of the market.
 	Round round.Config
+	// WeightsSocket is that of mbcas-weights, which writes class and weight of pods' CPU; empty: it does not run.
+	WeightsSocket string
 	// Kernel is where the cgroups are.
 	Kernel kernel.Config
 }
@@ -82,6 +85,10 @@ func (c Config) Validate() error {
 	}
 	if c.Record != 0 && (c.Record < minRecord || c.Record > maxRecord) {
 		errs = append(errs, fmt.Errorf("record is %v: want 0 or %v to %v", c.Record, minRecord, maxRecord))
+	}
+	if c.WeightsSocket != "" && c.Interval > weighting.MaxInterval {
+		errs = append(errs, fmt.Errorf("interval is %v with --weights-socket: want at most %v, since mbcas-weights restores "+
+			"the pods of an unresponsive agent", c.Interval, weighting.MaxInterval))
 	}
 	return errors.Join(append(errs, c.Round.Validate())...)
 }

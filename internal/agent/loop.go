@@ -16,6 +16,7 @@ import (
 	"github.com/mbcas/mbcas/internal/agent/health"
 	"github.com/mbcas/mbcas/internal/agent/nodemetrics"
 	"github.com/mbcas/mbcas/internal/agent/recording"
+	"github.com/mbcas/mbcas/internal/agent/weighting"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
@@ -38,8 +39,10 @@ type roundResult struct {
 	Files           int // of cgroups that are held open
 	Blocked         int // pods of which a file's read does not end
 	QuotaMismatches int // pods whose quota in the kernel is not their limit
+	Bursts          int // managed pods with a cpu.max.burst
 	Snapshot        *snapshot
 	Output          round.Output
+	Classes         map[string]weighting.Class // of CPU, by UID of pods whose namespaces allow weights
 }
 
 // roundLoop runs the rounds, in one goroutine that never uses the network.
@@ -57,6 +60,8 @@ type roundLoop struct {
 	metrics  *metrics
 	last     atomic.Pointer[roundResult]
 	record   recording.Feed
+	// weighting decides class and weight of pods; nil: nothing writes them.
+	weighting *weighting.Weighting
 
 	host             Sampler   // nil until the cgroups are found
 	openedAt         time.Time // last attempt to find them
@@ -81,21 +86,20 @@ const openInterval = 5 * time.Second
 // skipped, and the grid stays.
 func (l *roundLoop) Run(ctx context.Context) {
 	defer l.close()
-	next := time.Now()
-	wake, timer := next, time.NewTimer(0)
+	next, timer := time.Now(), time.NewTimer(l.interval)
 	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-l.changed:
-			l.arrived = true
-			if wait := l.untilNext(next); time.Now().Add(wait).Before(wake) {
-				wake = time.Now().Add(wait)
-				timer.Reset(wait)
+	for ctx.Err() == nil {
+		// Never a timer of 0: some at once crash the race detector under testing/synctest (go1.26.8, maybeRunChan).
+		if wait := l.untilNext(next); wait > 0 {
+			timer.Reset(wait)
+			select {
+			case <-ctx.Done():
+				return
+			case <-l.changed:
+				l.arrived = true
+				continue
+			case <-timer.C:
 			}
-			continue
-		case <-timer.C:
 		}
 		switch now := time.Now(); {
 		case now.Before(next) && l.untilJoin() <= 0:
@@ -109,9 +113,6 @@ func (l *roundLoop) Run(ctx context.Context) {
 			l.metrics.late.Add(float64(late))
 			l.lookedAt = time.Now()
 		}
-		wait := l.untilNext(next)
-		wake = time.Now().Add(wait)
-		timer.Reset(wait)
 	}
 }
 
@@ -131,6 +132,7 @@ func (l *roundLoop) tick(ctx context.Context, now time.Time) {
 	defer func() {
 		if r := recover(); r != nil {
 			l.state = round.State{}
+			l.weighting.Forget()
 			l.record.Panicked(now)
 			if r := l.last.Load(); r != nil {
 				l.before = func() (market.Price, bool) { return r.Output.Node.Price, true }
@@ -191,12 +193,14 @@ func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	sample := l.host.Read(s.Targets)
 	in := round.Input{Now: now, Node: s.Node, Pods: s.Pods, Sample: sample}
 	in.PriceBefore, in.PriceBeforeKnown = l.before()
+	in = l.weighting.Before(in, s.OptIns)
 	r := &roundResult{At: now, Snapshot: s, Files: l.host.Descriptors(), Blocked: l.logBlocked(s, sample)}
-	r.QuotaMismatches = l.compareQuotas(s, sample, now)
+	r.QuotaMismatches, r.Bursts = l.compareQuotas(s, sample, now), countBursts(s, sample)
 	l.record.Begin(now, l.cfg, &l.state)
 	l.state, r.Output = l.decide(s, in)
 	l.record.Round(l.setAside(s, in), s.Names, &r.Output)
 	l.record.Harmed(now, s.Harmed)
+	r.Classes = l.weighting.After(l.setAside(s, in), r.Output, s.OptIns, s.StartingOptIns, l.isResizing)
 	l.logChanges(r.Output)
 	end := time.Now()
 	r.Duration = end.Sub(now)
@@ -366,6 +370,25 @@ func (l *roundLoop) compareQuotas(s *snapshot, sample kernel.Sample, now time.Ti
 		l.mismatched[ref.UID] = u
 	}
 	return count
+}
+
+// countBursts counts the managed pods of which a limited container has a cpu.max.burst: the kubelet sets none.
+func countBursts(s *snapshot, sample kernel.Sample) (count int) {
+	for i, p := range s.Pods {
+		for j, g := range sample.Pods[i].Containers {
+			if !p.Unmanaged && j < len(p.Containers) && p.Containers[j].Limited() && g.Quota.Burst > 0 {
+				count++
+				break
+			}
+		}
+	}
+	return count
+}
+
+// isResizing says that the pod's quota in the kernel was not its limit in this round.
+func (l *roundLoop) isResizing(uid string) bool {
+	_, differs := l.mismatched[types.UID(uid)]
+	return differs
 }
 
 // mismatchedQuota is the first container of a pod whose quota in the kernel is not its limit.

@@ -403,6 +403,28 @@ func TestBlockedPodsAreTold(t *testing.T) {
 	}
 }
 
+// TestBurstsAreCounted: a round counts managed pods with a CPU burst once each, and no others.
+func TestBurstsAreCounted(t *testing.T) {
+	burst := kernel.Group{Quota: kernel.Quota{Burst: time.Millisecond}}
+	limited, unlimited := demand.Container{Name: "a", ID: "a", Declared: 500, Limit: 500}, demand.Container{Name: "b", ID: "b"}
+	for name, c := range map[string]struct {
+		pod    demand.Pod
+		groups []kernel.Group
+		want   int
+	}{
+		"two containers":  {demand.Pod{Containers: []demand.Container{limited, limited}}, []kernel.Group{burst, burst}, 1},
+		"without a burst": {demand.Pod{Containers: []demand.Container{limited}}, []kernel.Group{{}}, 0},
+		"not managed":     {demand.Pod{Unmanaged: true, Containers: []demand.Container{limited}}, []kernel.Group{burst}, 0},
+		"without a limit": {demand.Pod{Containers: []demand.Container{unlimited}}, []kernel.Group{burst}, 0},
+		"not read":        {demand.Pod{Containers: []demand.Container{limited}}, nil, 0},
+	} {
+		s := &snapshot{Pods: []round.PodInput{{Pod: c.pod}}}
+		if got := countBursts(s, kernel.Sample{Pods: []kernel.PodSample{{Containers: c.groups}}}); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
 // TestUnlikeQuotaIsTold: the log says once which pod's quota in the kernel has not been its limit for a
 // minute, and when it is again; the round counts such pods. A resize under way is not told.
 func TestUnlikeQuotaIsTold(t *testing.T) {

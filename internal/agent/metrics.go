@@ -4,9 +4,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/mbcas/mbcas/internal/agent/nodemetrics"
+	"github.com/mbcas/mbcas/internal/agent/weighting"
 	"github.com/mbcas/mbcas/internal/buildinfo"
 )
 
@@ -23,6 +23,14 @@ type metrics struct {
 	duration   prometheus.Histogram
 	delay      prometheus.Histogram
 }
+
+// A Prometheus that scrapes native histograms gets them in one series, with buckets ten percent apart; every other one
+// gets the buckets that are named. With more than these buckets they become coarser, or start anew after an hour.
+const (
+	nativeFactor  = 1.1
+	nativeBuckets = 100
+	nativeReset   = time.Hour
+)
 
 func newMetrics() *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
@@ -59,14 +67,19 @@ func newMetrics() *metrics {
 	m.duration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "mbcas_agent_round_duration_seconds", Help: "Time to read all counters and run the round.",
 		Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, 1},
+
+		NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,
+		NativeHistogramMinResetDuration: nativeReset,
 	})
 	m.delay = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "mbcas_agent_publish_delay_seconds",
 		Help:    "Time from the start of a round to the API server's answer to its decision.",
-		Buckets: []float64{.01, .025, .05, .1, .25, .5, 2.5},
+		Buckets: []float64{.01, .05, .1, .25, .5, 2.5},
+
+		NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,
+		NativeHistogramMinResetDuration: nativeReset,
 	})
-	m.registry.MustRegister(&m.node, m.late, m.podPanics, m.duration, m.delay,
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(&m.node, m.late, m.podPanics, m.duration, m.delay, buildinfo.Process())
 	return m
 }
 
@@ -78,7 +91,7 @@ func buildGauge(version string) prometheus.Collector {
 // Metrics has the metrics of an agent that has not begun, for their reference.
 func Metrics() *prometheus.Registry {
 	m := newMetrics()
-	m.registry.MustRegister(leaseGauge(func(time.Time) bool { return false }), buildGauge(""))
+	m.registry.MustRegister(leaseGauge(func(time.Time) bool { return false }), buildGauge(""), weighting.NewClient(""))
 	return m.registry
 }
 

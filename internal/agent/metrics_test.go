@@ -12,6 +12,7 @@ import (
 	"github.com/mbcas/mbcas/internal/agent/health"
 	"github.com/mbcas/mbcas/internal/agent/nodemetrics"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/histograms"
 )
 
 // maxSeries bounds the series of a node: 5,000 nodes are then 400,000 series, which one Prometheus carries.
@@ -62,4 +63,12 @@ func TestSeriesOfANode(t *testing.T) {
 	} else {
 		t.Logf("%d series", n)
 	}
+}
+
+// TestNativeHistograms: each histogram has named buckets and, for a Prometheus that asks for them, fine ones.
+func TestNativeHistograms(t *testing.T) {
+	m := fullMetrics()
+	m.duration.Observe(.012)
+	m.delay.Observe(.034)
+	histograms.Check(t, m.registry, 2)
 }

@@ -26,11 +26,13 @@ func report(r *roundResult) allocation.RoundReport {
 			Pressure: n.Pressure.Optional(), FloorsExceedSupply: n.FloorsExceedSupply,
 			Managed: n.Bidders, Unmanaged: n.Unmanaged,
 			WarmingUp: skipped.WarmingUp, Stale: skipped.Stale, Unenforced: skipped.Unenforced,
+			Bursts: r.Bursts,
 		},
 		Pods: make([]allocation.PodReport, 0, len(r.Output.Decisions)),
 	}
 	for _, d := range r.Output.Decisions {
 		p := podReport(r.Snapshot.Refs[d.Pod], d)
+		p.Class, p.ClassReason = r.Classes[d.UID].Class.String(), r.Classes[d.UID].Reason
 		for _, c := range r.Snapshot.Pods[d.Pod].Containers {
 			if c.Limited() {
 				p.Limit += c.Limit

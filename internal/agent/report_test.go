@@ -7,8 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/agent/weighting"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/idleclass"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/market"
 )
@@ -86,5 +88,18 @@ func TestSaysMarket(t *testing.T) {
 	}
 	if m.Unconfirmed, m.Epoch = "", want.Epoch; err != nil || m != want {
 		t.Errorf("the Lease says %+v (%v), want %+v", m, err, want)
+	}
+}
+
+// TestReportHasClasses: /debug/round tells the class of a pod whose namespace allows weights.
+func TestReportHasClasses(t *testing.T) {
+	r := roundOf(t0, true)
+	r.Output.Decisions[0].UID = "a-pod"
+	if p := report(r).Pods[0]; p.Class != "" || p.ClassReason != "" {
+		t.Errorf("class %q (%q) without weights", p.Class, p.ClassReason)
+	}
+	r.Classes = map[string]weighting.Class{"a-pod": {Class: idleclass.KeptOut, Reason: "ScaledByHPA"}}
+	if p := report(r).Pods[0]; p.Class != "limited" || p.ClassReason != "ScaledByHPA" {
+		t.Errorf("class %q (%q), want that of the round", p.Class, p.ClassReason)
 	}
 }

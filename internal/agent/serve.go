@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/mbcas/mbcas/internal/agent/health"
+	"github.com/mbcas/mbcas/internal/kernel"
 )
 
 // routes are the agent's handlers for the whole cluster. Nothing that they say names a pod:
@@ -45,7 +46,9 @@ func debugRoutes(last *atomic.Pointer[roundResult], rounds http.Handler) http.Ha
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(report(r)) // fails only when the client has gone
+		out := report(r)
+		out.Node.BPFScheduler = kernel.BPFScheduler("/sys")
+		_ = json.NewEncoder(w).Encode(out) // fails only when the client has gone
 	})
 	return mux
 }

@@ -10,9 +10,10 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/agent/objects"
+	"github.com/mbcas/mbcas/internal/agent/weighting"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kernel"
-	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
 )
@@ -30,11 +31,12 @@ type snapshot struct {
 	Names   []record.Name // those of Refs, for the recorder
 	Harmed  []record.Name // pods that a decrease has harmed, as the controller tells
 	Pods    []round.PodInput
+	OptIns  weighting.OptIns
 	Targets []kernel.Target
-	// Unread are managed pods of which it is not known yet what is published.
-	Unread []types.UID
-	// Starting are managed pods that do not run yet. They take no part in a round.
-	Starting []podRef
+	Unread  []types.UID // managed pods of which it is not known yet what is published
+	// Starting are managed pods that do not run yet and take no part in a round. Class and weight of some may change.
+	Starting       []podRef
+	StartingOptIns []weighting.Starting
 }
 
 // podRef names a pod and its PodAllocation for logs and the API server.
@@ -70,7 +72,7 @@ func newSnapshot(
 	if node == nil {
 		return &snapshot{NotReady: "node " + name + " is not in the API server: check --node-name"}, nil
 	}
-	s = &snapshot{Node: allocation.Node(node), NodeUID: node.UID, Told: told != nil}
+	s = &snapshot{Node: allocation.Node(node), NodeUID: node.UID, Told: told != nil, OptIns: weighting.OptIns{}}
 	if s.Node.Allocatable <= 0 {
 		return &snapshot{NotReady: "node " + name + " reports no allocatable CPU yet"}, nil
 	}
@@ -84,6 +86,10 @@ func newSnapshot(
 		managed := of[p.UID]
 		if managed != nil && p.Status.Phase == corev1.PodPending && p.DeletionTimestamp == nil {
 			r := podRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Allocation: managed.AllocationUID}
+			if c := managed.Constraints; c != nil && c.AllowWeights {
+				d := allocation.DemandPod(p, managed, s.Node.Allocatable)
+				s.StartingOptIns = append(s.StartingOptIns, weighting.Starting{Pod: d, Runs: objects.RunsContainer(p)})
+			}
 			if s.Starting = append(s.Starting, r); !isKnown(published, r.Allocation) {
 				unread = append(unread, r)
 			}
@@ -111,15 +117,22 @@ func newSnapshot(
 				managed, r.Allocation = nil, ""
 			}
 		}
+		s.noteWeights(managed)
 		p.Pod = allocation.DemandPod(pod, managed, s.Node.Allocatable)
-		t := kernel.Target{Pod: kube.CgroupUID(pod)}
-		for _, c := range p.Containers {
-			t.Containers, t.Limits = append(t.Containers, c.ID), append(t.Limits, c.Limit)
-		}
-		s.Refs, s.Pods, s.Targets = append(s.Refs, r), append(s.Pods, p), append(s.Targets, t)
+		s.Refs, s.Pods, s.Targets = append(s.Refs, r), append(s.Pods, p), append(s.Targets, objects.Target(pod, p.Containers))
 	}
 	s.Names = namesOf(s.Refs)
 	return s, unread
+}
+
+// noteWeights notes whether the namespace of a pod allows weights. nil: the pod is unmanaged.
+func (s *snapshot) noteWeights(managed *v1alpha1.NodePod) {
+	if managed == nil || managed.Constraints == nil {
+		return
+	}
+	if c := managed.Constraints; c.AllowWeights || c.WeightsReason != "" {
+		s.OptIns[string(managed.UID)] = c.WeightsReason
+	}
 }
 
 // namesOf are the names for the recorder.

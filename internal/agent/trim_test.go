@@ -18,9 +18,11 @@ import (
 	"github.com/mbcas/mbcas/internal/agent/recording"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/podtest"
 	"github.com/mbcas/mbcas/internal/testing/recordings"
 )
 
@@ -227,9 +229,25 @@ func TestStartingPodsAreRead(t *testing.T) {
 	if d.follow(s, unread); len(unread) != 0 || len(d.current(t0)) != 1 {
 		t.Errorf("unread %v, known %v: want what was read kept", unread, d.current(t0))
 	}
+	if len(s.StartingOptIns) != 0 {
+		t.Errorf("class and weight of %v may change though nothing says so", s.StartingOptIns)
+	}
+	told.Spec.Pods[0].Constraints = &v1alpha1.Constraints{AllowWeights: true}
+	pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses = nil, nil
+	s, _ = newSnapshot("n1", newNode(), []*corev1.Pod{pod, other}, told, nil)
+	if len(s.StartingOptIns) != 1 || s.StartingOptIns[0].UID != string(pod.UID) || s.StartingOptIns[0].Budget <= 0 {
+		t.Errorf("class and weight of %+v may change, want those of the pod that starts, with its budget", s.StartingOptIns)
+	}
+	if s.StartingOptIns[0].Runs {
+		t.Error("a container runs, want none")
+	}
+	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "init", ContainerID: "containerd://1"}}
+	if s, _ = newSnapshot("n1", newNode(), []*corev1.Pod{pod}, told, nil); !s.StartingOptIns[0].Runs {
+		t.Error("no container runs, want the init container")
+	}
 	pod.DeletionTimestamp = &metav1.Time{Time: t0}
-	if s, _ = newSnapshot("n1", newNode(), []*corev1.Pod{pod}, told, nil); len(s.Starting) != 0 {
-		t.Errorf("%v is being deleted", s.Starting)
+	if s, _ = newSnapshot("n1", newNode(), []*corev1.Pod{pod}, told, nil); len(s.Starting)+len(s.StartingOptIns) != 0 {
+		t.Errorf("%v is being deleted, class and weight of %v", s.Starting, s.StartingOptIns)
 	}
 }
 
@@ -262,5 +280,50 @@ func TestRoundPinsHarm(t *testing.T) {
 	l.tick(t.Context(), now.Add(time.Second))
 	if pins := recordings.Of(t, rec).About.Pins; len(pins) != 1 || !pins[0].Fault {
 		t.Errorf("pins %+v", pins)
+	}
+}
+
+// TestTrimmedPodKeepsItsShareSignal: the round publishes the demand of such a pod soon, whether a label or an annotation
+// asks for it.
+func TestTrimmedPodKeepsItsShareSignal(t *testing.T) {
+	labelled, annotated, neither := newPod("a"), newPod("b"), newPod("c")
+	labelled.Labels[kube.ShareSignalKey] = "true"
+	annotated.Annotations[kube.ShareSignalKey] = "true"
+	for want, pods := range map[bool][]*corev1.Pod{true: {labelled, annotated}, false: {neither}} {
+		for _, pod := range pods {
+			trimmed, err := objects.Trim(pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := kube.ShareSignal(trimmed.(*corev1.Pod)); got != want {
+				t.Errorf("%s, trimmed: a share signal is %v, want %v", pod.Name, got, want)
+			}
+		}
+	}
+}
+
+// TestTrimmedPodKeepsItsOwnLimit: a pod that shares its own limit is read as a whole, trimmed as well.
+func TestTrimmedPodKeepsItsOwnLimit(t *testing.T) {
+	pod := podtest.ShareLimit(newPod("a"), "200m", "1")
+	delete(pod.Annotations, corev1.MirrorPodAnnotationKey)
+	pa := newAllocation(pod)
+	told := toldOf(pa)
+	told.Spec.Pods[0].Constraints = nil
+	trimmed, err := objects.Trim(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	published := map[types.UID]round.Published{pa.UID: allocation.Published(pa)}
+	want := kernel.Target{
+		Pod: "uid-a", Whole: v1alpha1.PodLevel, Containers: []string{"a-app", "a-side"}, Limits: []cpu.Milli{1000, 1000},
+	}
+	for what, p := range map[string]*corev1.Pod{"whole": pod, "trimmed": trimmed.(*corev1.Pod)} {
+		s, _ := newSnapshot("n1", newNode(), []*corev1.Pod{p}, told, published)
+		if d := cmp.Diff(want, s.Targets[0]); d != "" {
+			t.Errorf("%s (-want +got):\n%s", what, d)
+		}
+		if in := s.Pods[0]; in.Unmanaged || len(in.Containers) != 1 || in.Containers[0].ID != "uid-a" || in.Containers[0].Limit != 1000 {
+			t.Errorf("%s: the round gets %+v", what, in)
+		}
 	}
 }

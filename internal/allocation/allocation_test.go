@@ -118,8 +118,8 @@ func TestFactsAndSpecAgree(t *testing.T) {
 		return facts.Planned(DecisionOf(pa, 0, 0).Limits, false)
 	}
 	state := actuator.Pod{UID: "u-1", Containers: []actuator.Container{
-		{Name: "app", Limit: 500, Declared: 500, Floor: 110, Ceiling: 2000, Desired: 800},
-		{Name: "proxy", Limit: 200, Declared: 200, Floor: 100, Ceiling: 2000, Desired: 200},
+		{Name: "app", Limit: 500, Declared: 500, Floor: 110, Ceiling: 2000, Desired: 800, Node: 2000},
+		{Name: "proxy", Limit: 200, Declared: 200, Floor: 100, Ceiling: 2000, Desired: 200, Node: 2000},
 	}}
 	if diff := cmp.Diff(state, planned()); diff != "" {
 		t.Error(diff)

@@ -26,16 +26,16 @@ func Facts(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.
 	if c != nil {
 		kept = *c
 	}
+	ours, possiblyOurs := kube.Written(pod)
 	p := lifecycle.Pod{
 		UID: string(pod.UID), Ended: kube.Ended(pod), Deleted: pod.DeletionTimestamp != nil,
-		OwnWrites: len(kube.WrittenByMBCAS(pod)) > 0, Declared: LimitsOf(declared), NoDecrease: reasons.Reason(kept.NoDecrease),
+		OwnWrites: len(ours) > 0, Declared: LimitsOf(declared), NoDecrease: reasons.Reason(kept.NoDecrease),
 	}
 	readiness(&p, pod)
 	bounds := constraints.BoundsOf(pod, declared, allocatable, c)
 	kept.NoDecrease = string(reasons.UnhealthyAfterDecrease)
 	keeping := constraints.BoundsOf(pod, declared, allocatable, &kept)
-	p.Ceiling = bounds.Ceiling
-	ours, possiblyOurs := kube.WrittenByMBCAS(pod), kube.PossiblyWrittenByMBCAS(pod)
+	p.Ceiling, p.Allocatable = bounds.Ceiling, allocatable
 	restoreFloors := kube.RestoreFloors(pod, declared)
 	for _, c := range kube.Containers(pod) {
 		b := bounds.Containers[c.Spec.Name]
@@ -44,6 +44,9 @@ func Facts(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.
 			Floor: b.Floor, NoDecreaseFloor: keeping.Containers[c.Spec.Name].Floor, Ceiling: b.Ceiling,
 			RestoreFloor: restoreFloors[c.Spec.Name],
 		})
+		if c.Spec.Name == v1alpha1.PodLevel {
+			observe(&p, c.Status)
+		}
 	}
 	for _, s := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses) {
 		observe(&p, &s)
@@ -62,11 +65,7 @@ func NoteOthers(p *lifecycle.Pod, pod *corev1.Pod, recorded metav1.Time) {
 	}
 }
 
-// readiness takes over whether the pod is Ready. The kubelet always gives a reason for a pod that
-// is not. A condition without one is of the node controller, which sets all pods of an unreachable
-// node to not Ready and changes nothing but the time (MarkPodsNotReady in pkg/controller/util/node
-// of Kubernetes). It may be seen before the node is. A kubelet that comes back gives its own reason
-// and keeps that time.
+// readiness takes over whether the pod is Ready.
 func readiness(p *lifecycle.Pod, pod *corev1.Pod) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type != corev1.PodReady {
@@ -75,10 +74,8 @@ func readiness(p *lifecycle.Pod, pod *corev1.Pod) {
 		if p.Ready = c.Status == corev1.ConditionTrue; p.Ready {
 			p.ReadySince = c.LastTransitionTime.Time
 		}
-		if c.Status == corev1.ConditionFalse && c.Reason != "" {
-			p.UnreadySince = c.LastTransitionTime.Time
-		}
 	}
+	p.UnreadySince = kube.UnreadySince(pod)
 }
 
 // observe takes over what the kubelet reports of a container. An init container that is no sidecar
@@ -97,11 +94,8 @@ func observe(p *lifecycle.Pod, s *corev1.ContainerStatus) {
 			c.InForce = kube.Milli(s.Resources.Limits[corev1.ResourceCPU])
 		}
 	}
-	for _, end := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
-		if end != nil {
-			c.EndedAt = append(c.EndedAt, end.FinishedAt.Time)
-		}
-	}
+	c.Ended = s.State.Terminated != nil || s.LastTerminationState.Terminated != nil
+	c.FailedAt = kube.FailedAt(s)
 }
 
 // DecisionOf is the decision of a PodAllocation, at that age, which the agent has not stood by for so
@@ -125,6 +119,7 @@ func StatusOf(s *v1alpha1.PodAllocationStatus) lifecycle.Status {
 		Phase: lifecycle.Phase(s.Phase), Reason: reasons.Reason(s.Reason), Message: s.Message,
 		Declared: LimitsOf(s.DeclaredLimits), Applied: LimitsOf(s.AppliedLimits),
 		LastApplied:  s.LastAppliedTime.Time,
+		FirstApplied: s.FirstAppliedTime.Time, CanaryStopped: s.CanaryStoppedTime.Time,
 		LastIncrease: s.LastIncreaseTime.Time, LastDecrease: s.LastDecreaseTime.Time,
 		RollbackLimits: LimitsOf(s.Rollback.Limits), RollbackWindowStart: s.Rollback.WindowStart.Time,
 		LastHarmfulDecrease: s.Rollback.LastHarmfulDecreaseTime.Time,
@@ -133,11 +128,13 @@ func StatusOf(s *v1alpha1.PodAllocationStatus) lifecycle.Status {
 	}
 }
 
-// Records says whether a status records what nothing before it does: declared limits, an external change or harm.
+// Records says whether a status records what nothing before it does: declared limits, an external change, harm, or that
+// the pod's workload was stopped.
 func Records(before, after *v1alpha1.PodAllocationStatus) bool {
 	harm := &after.Rollback.LastHarmfulDecreaseTime
 	return !kube.SameLimits(before.DeclaredLimits, after.DeclaredLimits) ||
 		!before.LastExternalChangeTime.Equal(&after.LastExternalChangeTime) ||
+		!before.CanaryStoppedTime.Equal(&after.CanaryStoppedTime) ||
 		!before.Rollback.LastHarmfulDecreaseTime.Equal(harm)
 }
 
@@ -150,6 +147,7 @@ func SetStatus(to *v1alpha1.PodAllocationStatus, s lifecycle.Status) {
 		to.AppliedCPULimit = new(s.Applied.Total())
 	}
 	to.LastAppliedTime = metav1.NewMicroTime(s.LastApplied)
+	to.FirstAppliedTime, to.CanaryStoppedTime = metav1.NewMicroTime(s.FirstApplied), metav1.NewMicroTime(s.CanaryStopped)
 	to.LastIncreaseTime, to.LastDecreaseTime = metav1.NewMicroTime(s.LastIncrease), metav1.NewMicroTime(s.LastDecrease)
 	to.Rollback = v1alpha1.RollbackStatus{
 		Limits: ContainerLimits(s.RollbackLimits), WindowStart: metav1.NewMicroTime(s.RollbackWindowStart),

@@ -36,7 +36,7 @@ func Node(n *corev1.Node) round.Node {
 // DemandPod is what a round needs of the pod. A pod of which the agent is told nothing is unmanaged:
 // its usage counts, and it is never resized.
 func DemandPod(pod *corev1.Pod, told *v1alpha1.NodePod, allocatable cpu.Milli) demand.Pod {
-	p := demand.Pod{UID: string(pod.UID), Unmanaged: true}
+	p := demand.Pod{UID: string(pod.UID), Unmanaged: true, PublishDemand: kube.ShareSignal(pod)}
 	p.PriorityPercent = int32(math.Round(100 * demand.PriorityMultiplier(kube.Priority(pod))))
 	var declared map[string]cpu.Milli
 	var bounds constraints.Bounds
@@ -52,6 +52,9 @@ func DemandPod(pod *corev1.Pod, told *v1alpha1.NodePod, allocatable cpu.Milli) d
 	}
 	var requests cpu.Milli
 	for _, c := range kube.Containers(pod) {
+		if c.Spec.Name == v1alpha1.PodLevel && !kube.SharesLimit(pod) { // the containers count
+			continue
+		}
 		p.Containers = append(p.Containers, demand.Container{
 			Name: c.Spec.Name, ID: c.RuntimeID(), Request: c.Request(),
 			Declared: declared[c.Spec.Name], Limit: c.Limit(),

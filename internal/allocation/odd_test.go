@@ -53,8 +53,8 @@ func TestOddQuantities(t *testing.T) {
 // TestObservedEnds: a container's starts and ends reach lifecycle, whether it runs again or not.
 func TestObservedEnds(t *testing.T) {
 	at := func(s int) metav1.Time { return metav1.Unix(int64(s), 0) }
-	ended := func(s int) corev1.ContainerState {
-		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: at(s)}}
+	ended := func(code int32, s int) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: at(s)}}
 	}
 	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at(9)}}
 	for name, c := range map[string]struct {
@@ -62,16 +62,17 @@ func TestObservedEnds(t *testing.T) {
 		want   lifecycle.Container
 	}{
 		"runs": {corev1.ContainerStatus{State: running}, lifecycle.Container{StartedAt: at(9).Time}},
-		"runs again": {corev1.ContainerStatus{RestartCount: 2, State: running, LastTerminationState: ended(5)},
-			lifecycle.Container{Restarts: 2, StartedAt: at(9).Time, EndedAt: []time.Time{at(5).Time}}},
-		"has ended": {corev1.ContainerStatus{State: ended(7), LastTerminationState: ended(5)},
-			lifecycle.Container{EndedAt: []time.Time{at(7).Time, at(5).Time}}},
+		"runs again": {corev1.ContainerStatus{RestartCount: 2, State: running, LastTerminationState: ended(1, 5)},
+			lifecycle.Container{Restarts: 2, StartedAt: at(9).Time, Ended: true, FailedAt: []time.Time{at(5).Time}}},
+		"has ended": {corev1.ContainerStatus{State: ended(1, 7), LastTerminationState: ended(137, 5)},
+			lifecycle.Container{Ended: true, FailedAt: []time.Time{at(7).Time, at(5).Time}}},
+		"has done its work": {corev1.ContainerStatus{State: ended(0, 7)}, lifecycle.Container{Ended: true}},
 	} {
 		p := podtest.Shop()
 		c.status.Name = "app"
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{c.status}
 		got := Facts(p, nil, 2000, nil).Containers[0]
-		got = lifecycle.Container{Restarts: got.Restarts, StartedAt: got.StartedAt, EndedAt: got.EndedAt}
+		got = lifecycle.Container{Restarts: got.Restarts, StartedAt: got.StartedAt, Ended: got.Ended, FailedAt: got.FailedAt}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)
 		}

@@ -42,6 +42,10 @@ type NodeReport struct {
 	Stale     int `json:"stale"`
 	// Unenforced have a limit and no quota: nothing is published for them.
 	Unenforced int `json:"unenforced"`
+	// Bursts counts managed pods with a cpu.max.burst, which the kubelet does not set.
+	Bursts int `json:"bursts,omitempty"`
+	// BPFScheduler is the name of the sched_ext scheduler that is loaded.
+	BPFScheduler string `json:"bpfScheduler,omitempty"`
 }
 
 // PodReport is one pod's part of the round.
@@ -64,4 +68,8 @@ type PodReport struct {
 	Floor          cpu.Milli        `json:"floor"`
 	Ceiling        cpu.Milli        `json:"ceiling"`
 	BoundBy        v1alpha1.BoundBy `json:"boundBy"`
+	// Class is what holds the pod down where its namespace allows weights: idle, weighted or limited; ClassReason is
+	// why it is no better one.
+	Class       string `json:"class,omitempty"`
+	ClassReason string `json:"classReason,omitempty"`
 }

@@ -1,17 +1,19 @@
-// Package benefit counts what MBCAS brings and costs, from the rounds of a recording: what pods used beyond their declared
-// limits and what they were denied, which is measured where limits are enforced; and what raised limits could have given,
-// which is an estimate where they are only recommended.
+// Package benefit counts what MBCAS brings and costs, from the rounds of a recording: what limits delayed and denied, which
+// is measured; what enforcing the decided limits would have avoided of it, which is an estimate where they are only
+// recommended; and what it has avoided, where they are enforced.
 //
 // Promises:
 //   - Figures add up what the counters say, per pod: TestFigures.
-//   - What is recoverable never exceeds the idle CPU and what capped pods would leave: TestRecoverableFitsIdleCPU.
-//   - Where limits are recommended, the estimate is within 25 % of what the same load then uses beyond its declared limits where
-//     they are enforced, if it is overloaded, or in bursts that demand about twice the limit: TestEstimateIsNear.
+//   - The delay that a declared limit causes is the same, measured at that limit or computed from the usage above it: TestQueue.
+//   - Where the limit of a container is what delays its work, the estimate of a load is within 25 % of what the same load shows
+//     where limits are enforced: TestEstimateIsNear, TestEstimateOfDrawnLoads.
+//   - Where pods wait for CPUs rather than for quota, the estimate is low, not high: TestEstimates.
 package benefit
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -37,13 +39,17 @@ type Figures struct {
 	BeyondDeclared time.Duration `json:"beyondDeclared"`
 	// Withheld is the estimated demand above the limit in force, times the time.
 	Withheld time.Duration `json:"withheld"`
-	// Recoverable is an estimate: how much more a throttled pod could have used with the limit decided, from idle CPU and from
-	// what capped pods would have left.
-	Recoverable time.Duration `json:"recoverable"`
-	// Capped is the time in which the limit decided was below the declared one, and Moved the CPU time that the pod used
-	// above the limit decided: what enforcing it would have left to others.
-	Capped time.Duration `json:"capped"`
-	Moved  time.Duration `json:"moved"`
+	// Delayed is CPU time used while the limit was exhausted, measured: the work in it waited for quota.
+	Delayed time.Duration `json:"delayed"`
+	// Avoidable is an estimate: the part of Delayed, of pods at their declared limits, that the limits decided would not have
+	// delayed. Avoided is what the declared limits would have delayed where higher limits are in force, computed from the
+	// usage, and was not delayed.
+	Avoidable time.Duration `json:"avoidable"`
+	Avoided   time.Duration `json:"avoided"`
+	// BelowDeclared is the time in which the limit decided was below the declared one, and Freed the CPU time that a capped
+	// pod used above the limit decided: what enforcing it would have left to others.
+	BelowDeclared time.Duration `json:"belowDeclared"`
+	Freed         time.Duration `json:"freed"`
 	// Raises and Lowers count published decisions, and Changes changes of the limit in the spec.
 	Raises  int `json:"raises"`
 	Lowers  int `json:"lowers"`
@@ -57,12 +63,31 @@ func (f *Figures) Add(o Figures) {
 	f.ThrottledScarce += o.ThrottledScarce
 	f.BeyondDeclared += o.BeyondDeclared
 	f.Withheld += o.Withheld
-	f.Recoverable += o.Recoverable
-	f.Capped += o.Capped
-	f.Moved += o.Moved
+	f.Delayed += o.Delayed
+	f.Avoidable += o.Avoidable
+	f.Avoided += o.Avoided
+	f.BelowDeclared += o.BelowDeclared
+	f.Freed += o.Freed
 	f.Raises += o.Raises
 	f.Lowers += o.Lowers
 	f.Changes += o.Changes
+}
+
+// Sub subtracts figures.
+func (f *Figures) Sub(o Figures) {
+	f.Managed -= o.Managed
+	f.ThrottledIdle -= o.ThrottledIdle
+	f.ThrottledScarce -= o.ThrottledScarce
+	f.BeyondDeclared -= o.BeyondDeclared
+	f.Withheld -= o.Withheld
+	f.Delayed -= o.Delayed
+	f.Avoidable -= o.Avoidable
+	f.Avoided -= o.Avoided
+	f.BelowDeclared -= o.BelowDeclared
+	f.Freed -= o.Freed
+	f.Raises -= o.Raises
+	f.Lowers -= o.Lowers
+	f.Changes -= o.Changes
 }
 
 // Totals are of a node and its managed pods.
@@ -78,6 +103,8 @@ type Totals struct {
 type Pod struct {
 	record.Name
 	Figures
+	// Before is the part of the figures until the mark of its namespace; see OfMarked.
+	Before Figures `json:"-"`
 }
 
 // Counter adds rounds up.
@@ -90,9 +117,11 @@ type Counter struct {
 
 type counted struct {
 	Pod
-	limit        cpu.Milli     // in the spec
-	decided      cpu.Milli     // last counted, until the API server shows it
-	throttledFor time.Duration // most of the time
+	limit        cpu.Milli        // in the spec
+	decided      cpu.Milli        // last counted, until the API server shows it
+	queues       map[string]queue // by container ID
+	delayed      time.Duration    // in the last round
+	exhaustedFor time.Duration    // a limit, without a break
 }
 
 // NewCounter counts the pods that it is about.
@@ -108,6 +137,45 @@ func Of(rec *record.Recording, about func(record.Name) bool) (Totals, error) {
 		return nil
 	})
 	return c.Totals(), err
+}
+
+// OfMarked counts a recording. Of a namespace with a mark, a time, it also counts what was until then.
+func OfMarked(rec *record.Recording, about func(record.Name) bool, marks map[string]time.Time) (Totals, error) {
+	c, left := NewCounter(about), maps.Clone(marks)
+	_, err := replay.Play(rec, func(f *replay.Frame) error {
+		for namespace, at := range left {
+			if f.Round != nil && f.Input.Now.After(at) {
+				c.mark(namespace)
+				delete(left, namespace)
+			}
+		}
+		c.Add(f)
+		return nil
+	})
+	for namespace := range left { // all of it was before
+		c.mark(namespace)
+	}
+	return c.Totals(), err
+}
+
+func (c *Counter) mark(namespace string) {
+	for _, p := range c.pods {
+		if p.Namespace == namespace {
+			p.Before = p.Figures
+		}
+	}
+}
+
+// Clone is a counter that goes on from here by itself.
+func (c *Counter) Clone() *Counter {
+	out := *c
+	out.pods = make(map[string]*counted, len(c.pods))
+	for uid, p := range c.pods {
+		copied := *p
+		copied.queues = maps.Clone(p.queues)
+		out.pods[uid] = &copied
+	}
+	return &out
 }
 
 // Add adds a frame: of a round the time since the one before, of a look what it publishes.
@@ -126,6 +194,10 @@ func (c *Counter) Add(f *replay.Frame) {
 	}
 	rates := sense.Compare(*before, f.Round.Sample, f.Config.LongestGap)
 	if rates.Node.Validity != sense.Valid {
+		for _, p := range c.pods { // what happened meanwhile is not known
+			clear(p.queues)
+			p.exhaustedFor = 0
+		}
 		return
 	}
 	n, elapsed := f.Output.Node, rates.Node.Elapsed
@@ -133,19 +205,16 @@ func (c *Counter) Add(f *replay.Frame) {
 	if n.Price > 0 {
 		c.totals.Scarce += elapsed
 	}
-	hasIdle, known := n.HasIdleCPU()
-	idle := max(0, n.Supply-n.Usage)
-	if !known { // what is not known is not idle
-		idle = 0
-	}
+	hasIdle, _ := n.HasIdleCPU() // what is not known is not idle
 	used := make([]use, len(f.Pods))
 	for i := range f.Pods {
-		if !f.Pods[i].Unmanaged {
+		if p := c.of(&f.Pods[i]); p != nil && !f.Pods[i].Unmanaged {
 			used[i] = useOf(&f.Pods[i], rates.Pods[i])
-			c.measured(&f.Pods[i], used[i], elapsed, hasIdle)
+			p.measured(&f.Pods[i], used[i], elapsed, hasIdle)
+			p.delays(&f.Pods[i], rates.Pods[i], elapsed)
 		}
 	}
-	c.decided(f, used, idle, elapsed)
+	c.decided(f, used, elapsed)
 }
 
 // use is what the limited containers of a pod have used.
@@ -170,17 +239,13 @@ func useOf(p *replay.Pod, rates sense.PodRates) (u use) {
 func (c *Counter) of(p *replay.Pod) *counted {
 	known := c.pods[p.UID]
 	if known == nil && !p.Unmanaged && c.about(p.Name) {
-		known = &counted{Pod: Pod{Name: p.Name}, limit: LimitOf(p.PodInput)}
+		known = &counted{Pod: Pod{Name: p.Name}, limit: LimitOf(p.PodInput), queues: map[string]queue{}}
 		c.pods[p.UID] = known
 	}
 	return known
 }
 
-func (c *Counter) measured(in *replay.Pod, u use, elapsed time.Duration, hasIdle bool) {
-	p := c.of(in)
-	if p == nil {
-		return
-	}
+func (p *counted) measured(in *replay.Pod, u use, elapsed time.Duration, hasIdle bool) {
 	if limit := LimitOf(in.PodInput); limit != p.limit {
 		p.limit = limit
 		p.Changes++
@@ -194,22 +259,7 @@ func (c *Counter) measured(in *replay.Pod, u use, elapsed time.Duration, hasIdle
 }
 
 // decided counts what the decisions of a round mean for the time before it.
-func (c *Counter) decided(f *replay.Frame, used []use, idle cpu.Milli, elapsed time.Duration) {
-	wants := make([]float64, len(f.Output.Decisions)) // in cores
-	free, sum := idle.Cores(), 0.0
-	for i := range f.Output.Decisions {
-		d := &f.Output.Decisions[i]
-		u := used[d.Pod]
-		if d.Bound == market.ByPrice {
-			free += max(0, u.usage-d.Limit).Cores()
-		}
-		wants[i] = c.wants(&f.Pods[d.Pod], d, u, elapsed)
-		sum += wants[i]
-	}
-	fits := 1.0
-	if sum > free {
-		fits = free / sum
-	}
+func (c *Counter) decided(f *replay.Frame, used []use, elapsed time.Duration) {
 	for i := range f.Output.Decisions {
 		d := &f.Output.Decisions[i]
 		p, u := c.of(&f.Pods[d.Pod]), used[d.Pod]
@@ -217,41 +267,17 @@ func (c *Counter) decided(f *replay.Frame, used []use, idle cpu.Milli, elapsed t
 			continue
 		}
 		p.Managed += elapsed
-		p.Recoverable += time.Duration(fits * wants[i] * float64(elapsed))
+		if p.avoids(d, u.declared) {
+			p.Avoidable += p.delayed
+		}
 		p.Withheld += over(d.Demand-p.limit, elapsed)
 		if d.Limit < u.declared && (d.Bound == market.ByPrice || d.Bound == market.ByFloor) {
-			p.Capped += elapsed
+			p.BelowDeclared += elapsed
 		}
 		if d.Bound == market.ByPrice {
-			p.Moved += over(u.usage-d.Limit, elapsed)
+			p.Freed += over(u.usage-d.Limit, elapsed)
 		}
 	}
-}
-
-// overloadedAfter is how long a pod is throttled most of the time until it counts as overloaded: its work does not end.
-const overloadedAfter = 30 * time.Second
-
-// wants is how many cores more a throttled pod could have used with the limit decided. What it would have used while it was
-// throttled does not show: twice its limit is assumed. Work that ends then takes half of the time.
-func (c *Counter) wants(in *replay.Pod, d *round.Decision, u use, elapsed time.Duration) float64 {
-	p := c.of(in)
-	if p == nil {
-		return 0
-	}
-	switch {
-	case u.throttled >= 0.5:
-		p.throttledFor += elapsed
-	case u.throttled == 0:
-		p.throttledFor = 0
-	}
-	if u.throttled == 0 || d.Limit <= p.limit {
-		return 0
-	}
-	if p.throttledFor >= overloadedAfter {
-		return max(0, min(d.Demand, d.Limit)-u.usage).Cores()
-	}
-	limit, most := p.limit.Cores(), min(d.Limit, 2*p.limit).Cores()
-	return u.throttled * (most - limit) * limit / most
 }
 
 func (c *Counter) published(in *replay.Pod, d *round.Decision) {
@@ -317,6 +343,8 @@ func (t Totals) Text() string {
 	fmt.Fprintf(&b, "Pods were throttled for %v while CPU was idle, and for %v while it was not.\n", round(t.Sum.ThrottledIdle), round(t.Sum.ThrottledScarce))
 	fmt.Fprintf(&b, "They used %v of CPU time beyond their declared limits, and were denied %v of what they demanded.\n",
 		round(t.Sum.BeyondDeclared), round(t.Sum.Withheld))
+	fmt.Fprintf(&b, "Limits delayed %v of CPU time; the limits decided would have avoided an estimated %v of it, and limits above the declared ones avoided %v.\n",
+		round(t.Sum.Delayed), round(t.Sum.Avoidable), round(t.Sum.Avoided))
 	shown := 0
 	for _, p := range t.Pods {
 		if p.ThrottledIdle+p.ThrottledScarce+p.BeyondDeclared+p.Withheld < 100*time.Millisecond && p.Changes == 0 {
@@ -325,8 +353,15 @@ func (t Totals) Text() string {
 		if shown++; shown > maxPods {
 			break
 		}
-		fmt.Fprintf(&b, "  %s: throttled for %v (%v while CPU was idle), %v beyond its declared limit, %v withheld, %d changes of the limit\n",
-			p, round(p.ThrottledIdle+p.ThrottledScarce), round(p.ThrottledIdle), round(p.BeyondDeclared), round(p.Withheld), p.Changes)
+		fmt.Fprintf(&b, "  %s: throttled for %v (%v while CPU was idle), %v beyond its declared limit, %v withheld, %s of the limit\n",
+			p, round(p.ThrottledIdle+p.ThrottledScarce), round(p.ThrottledIdle), round(p.BeyondDeclared), round(p.Withheld), changes(p.Changes))
 	}
 	return b.String()
+}
+
+func changes(n int) string {
+	if n == 1 {
+		return "1 change"
+	}
+	return fmt.Sprintf("%d changes", n)
 }

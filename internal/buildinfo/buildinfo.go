@@ -1,4 +1,4 @@
-// Package buildinfo is the metric by which each program tells its version.
+// Package buildinfo is what the programs tell Prometheus of themselves: their version, and what their process takes.
 package buildinfo
 
 import (

@@ -13,12 +13,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/cli/bundle"
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -241,6 +244,96 @@ func TestBundlePartFails(t *testing.T) {
 		if _, text, _ := strings.Cut(line, ": "); !strings.Contains(stderr, "  "+text) {
 			t.Errorf("stderr has no %q:\n%s", text, stderr)
 		}
+	}
+}
+
+// TestBundleSilentNodes: nodes that do not answer leave time for those that do, for their recordings and for their logs.
+func TestBundleSilentNodes(t *testing.T) {
+	t.Chdir(t.TempDir())
+	synctest.Test(t, func(t *testing.T) {
+		c := supported(t)
+		silent := []string{"aa-1", "aa-2", "aa-3"} // before node-1 in the order of nodes and of pods
+		for _, node := range silent {
+			price := allocation.NodeMarket{Round: 9, Price: 7, Supply: 3000}.Text()
+			agent := agentOn(node)
+			agent.ResourceVersion = ""
+			for _, o := range []client.Object{agentLease(node, time.Second, price), agent} {
+				if err := c.Client.Create(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		rounds, logs := c.Rounds, c.Logs
+		c.Rounds = func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
+			if slices.Contains(silent, agent.Spec.NodeName) {
+				<-ctx.Done()
+			}
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return rounds(ctx, agent, after)
+		}
+		c.Logs = func(ctx context.Context, p *corev1.Pod, container string, previous bool, most int64) ([]byte, error) {
+			if slices.Contains(silent, p.Spec.NodeName) {
+				<-ctx.Done()
+			}
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return logs(ctx, p, container, previous, most)
+		}
+		if _, _, err := c.run(t, "bundle", "-o", "b.zip"); err != nil {
+			t.Fatal(err)
+		}
+		files := unzip(t, "b.zip")
+		_, failures := indexOf(t, files)
+		for _, name := range []string{"recordings/node-1.mbcas", "logs/mbcas-agent-abcde-agent.log", "logs/mbcas-controller-5d-controller.log"} {
+			if files[name] == "" {
+				t.Errorf("%s is missing:\n%s", name, failures)
+			}
+		}
+		for _, node := range silent {
+			if !strings.Contains(failures, "recordings: recording of node "+node+": ") || !strings.Contains(failures, "logs: log of pod mbcas-system/mbcas-agent-"+node+", ") {
+				t.Errorf("node %s is not named:\n%s", node, failures)
+			}
+		}
+	})
+}
+
+// TestBundleEvents: Events of others do not count towards the limit, and where a page cannot be read those before it are there.
+func TestBundleEvents(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const pages, each = 14, 500 // the first 12 of others
+	c, page := supported(t), 0
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, w client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			events, ok := l.(*corev1.EventList)
+			if !ok {
+				return w.List(ctx, l, opts...)
+			}
+			if page++; page > pages {
+				return errors.New("no more pages for you")
+			}
+			events.Items = make([]corev1.Event, each)
+			for i := range events.Items {
+				events.Items[i].Name, events.Items[i].Message = fmt.Sprintf("event-%d-%d", page, i), "x"
+				if page > 12 {
+					events.Items[i].Source.Component = "mbcas-controller"
+				}
+			}
+			events.Continue = "next"
+			return nil
+		},
+	})
+	if _, _, err := c.run(t, "bundle", "-o", "b.zip"); err != nil {
+		t.Fatal(err)
+	}
+	files := unzip(t, "b.zip")
+	if n := strings.Count(files["events.yaml"], "message: x"); n != 2*each || !strings.Contains(files["events.yaml"], "event-14-499") {
+		t.Errorf("%d Events are in it, want %d", n, 2*each)
+	}
+	if _, failures := indexOf(t, files); !strings.Contains(failures, "Events: list for events.yaml: no more pages for you; it has the first 1000 objects only\n") {
+		t.Errorf("%s", failures)
 	}
 }
 

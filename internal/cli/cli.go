@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/cli/install"
 	"github.com/mbcas/mbcas/internal/cli/output"
 	"github.com/mbcas/mbcas/internal/program"
 )
@@ -40,7 +41,8 @@ func command(s Streams, version string, flags *flags) *cobra.Command {
 		Short: "Show and control the CPU limits that MBCAS sets",
 		Long: "MBCAS resizes the CPU limits of running pods by what the kernel's counters report.\n" +
 			"These commands show what it does and why, and resize, restore or pause by hand.",
-		Example: "  kubectl mbcas doctor            # will it work here?\n" +
+		Example: "  kubectl mbcas install           # in mode recommend: no pod is changed\n" +
+			"  kubectl mbcas doctor            # does it work here?\n" +
 			"  kubectl mbcas nodes             # where is CPU scarce?\n" +
 			"  kubectl mbcas list -A           # what does it do to each pod?\n" +
 			"  kubectl mbcas explain POD       # why is this limit what it is?",
@@ -56,6 +58,7 @@ func command(s Streams, version string, flags *flags) *cobra.Command {
 	root.SetErr(s.Err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return program.FlagError(cmd.CommandPath(), err) })
 	flags.bind(root)
+	root.AddCommand(install.Commands(install.Plugin{Out: s.Out, Version: version, Run: flags.run, NoArgs: noArgs})...)
 	root.AddCommand(
 		listCommand(s, flags),
 		usageCommand(s, flags),

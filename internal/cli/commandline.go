@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"time"
@@ -110,6 +111,9 @@ func (f *flags) connect() (*cluster.Access, error) {
 			return k.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{
 				Container: container, Previous: previous, TailLines: &lines, LimitBytes: &bytes,
 			}).DoRaw(ctx)
+		},
+		Follow: func(ctx context.Context, p *corev1.Pod) (io.ReadCloser, error) {
+			return k.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
 		},
 	}, nil
 }

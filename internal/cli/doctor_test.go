@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -108,7 +109,8 @@ func TestDoctor(t *testing.T) {
 			c.Discovery = discovered{err: errors.New("dial tcp 10.0.0.1:443: connection refused")}
 		}, fails: true},
 		"rounds": {objects: shop(), with: func(c *fakeCluster) {
-			c.Round = respond(strings.Replace(lastRound, `"pressure":0.31,"floorsExceedSupply":false`, `"floorsExceedSupply":true`, 1))
+			c.Round = respond(strings.Replace(lastRound, `"pressure":0.31,"floorsExceedSupply":false`,
+				`"floorsExceedSupply":true,"bursts":2,"bpfScheduler":"lavd"`, 1))
 		}},
 		"no-rounds": {objects: shop(), with: func(c *fakeCluster) {
 			c.Round = func(context.Context, *corev1.Pod) ([]byte, error) {
@@ -139,6 +141,46 @@ func TestDoctor(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDoctorDefaultLimits: which pods have a default limit, and what is wrong with it, in
+// testdata/doctor-default-limits.txt.
+func TestDoctorDefaultLimits(t *testing.T) {
+	objects := shop()
+	for name, label := range map[string]string{"shop": "2", "default": "allow"} {
+		edit(t, objects, name, func(n *corev1.Namespace) {
+			if n.Labels == nil {
+				n.Labels = map[string]string{}
+			}
+			n.Labels[kube.DefaultLimitKey] = label
+		})
+	}
+	for _, name := range []string{"batch-x2", "asleep-1"} {
+		edit(t, objects, name, func(p *corev1.Pod) { p.Labels = map[string]string{kube.DefaultLimitKey: "2"} })
+	}
+	quota, limits := &corev1.ResourceQuota{}, &corev1.LimitRange{}
+	quota.Namespace, quota.Name, limits.Namespace, limits.Name = "shop", "sum", "shop", "pods"
+	quota.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("40")}
+	limits.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitTypePod, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}}
+	older := apiserver.RunningPod("shop", "older-1", apiserver.Container("app", "100m", ""))
+	objects = append(objects, quota, limits, older)
+	without, _, err := newCluster(t, objects...).run(t, "doctor", "-q")
+	policy := &admissionv1.MutatingAdmissionPolicy{}
+	policy.Name = cluster.DefaultLimits
+	stdout, _, err2 := newCluster(t, append(objects, policy)...).run(t, "doctor")
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	if missing := "there is no policy mbcas-default-limits"; !strings.Contains(without, missing) || strings.Contains(stdout, missing) {
+		t.Errorf("without the policy:\n%s\nwith it:\n%s", without, stdout)
+	}
+	var about []string
+	for _, line := range strings.Split(stdout, "\n") {
+		if strings.Contains(line, "default limit") || strings.Contains(line, kube.DefaultLimitKey) || strings.Contains(line, "without a CPU limit") {
+			about = append(about, line)
+		}
+	}
+	golden(t, "doctor-default-limits", strings.Join(about, "\n")+"\n")
 }
 
 // respond is an agent that always serves this round.

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +29,8 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 		Short:   "Explain why a pod's CPU limit is what it is",
 		Long: "Explain in sentences why a pod's CPU limit is what it is: its demand, what its\n" +
 			"budget buys at the node's price, what constrains it, the last change and what comes next.\n" +
-			"With --at it explains the limit at a time of the recording, of the node's agent or of a file.",
+			"With --at it explains the limit at a time of the recording, of the node's agent or of a file: also of\n" +
+			"a pod that is gone, with --node or --recording.",
 		Example: "  kubectl mbcas explain cart-7d9f -n shop\n  kubectl mbcas explain cart-7d9f -n shop --at 12:03\n" +
 			"  kubectl mbcas explain cart-7d9f -n shop --at 12:03 --recording node-1-20261121T120000" + past.Extension,
 		Args:              podArgs(1),
@@ -51,6 +54,9 @@ func explainCommand(s Streams, f *flags) *cobra.Command {
 // explainNow explains the limit that a pod has now.
 func explainNow(ctx context.Context, a *cluster.Access, name string) (explain.Explanation, error) {
 	snap, err := selection{pod: name}.read(ctx, a)
+	if errors.Is(err, cluster.ErrNoPod) {
+		return explain.Explanation{}, fmt.Errorf("%w. %s", err, past.Gone(name))
+	}
 	if err != nil {
 		return explain.Explanation{}, err
 	}

@@ -116,6 +116,13 @@ const lastRound = `{"at":"2026-11-21T11:59:59Z","took":"2ms",
  "pods":[{"namespace":"shop","name":"cart-7d9f","uid":"uid-cart-7d9f","limit":"900m","desired":"720m","containers":{"app":"720m"},
    "usage":"705m","demand":"760m","throttled":0.12,"pressure":0.2,"memoryPressure":0,"ioPressure":0.12,"budget":864,"floor":"210m","ceiling":"4000m","boundBy":"Price"}]}`
 
+// TestExplainClass: explain has the class of a pod whose namespace allows weights from the node's last round.
+func TestExplainClass(t *testing.T) {
+	c := newCluster(t, shop()...)
+	c.Round = respond(strings.Replace(lastRound, `"boundBy":"Price"`, `"boundBy":"Price","class":"limited","classReason":"BelowGuarantee"`, 1))
+	c.golden(t, "explain-class", "explain cart-7d9f")
+}
+
 // TestRoundsUnreadable: if the last round cannot be read, the published decisions are shown, with a
 // note that says why.
 func TestRoundsUnreadable(t *testing.T) {

@@ -77,7 +77,7 @@ func dashboardCommand(s Streams, f *flags) *cobra.Command {
 		Long: "Serve a page to the browsers of this machine, until the command ends: the nodes of the cluster by price, a node over time\n" +
 			"with its order book at each second, and a pod with the reasons for its limit. With a file it shows a recording,\n" +
 			"without a cluster. It listens on 127.0.0.1 alone, answers the printed address alone, and writes nothing. It reads\n" +
-			"the Leases of the agents every 10 s, and the recording of the one node that is looked at, with your own rights.\n" +
+			"the Leases of the agents every 10 s, and the recordings of the nodes that are looked at, with your own rights.\n" +
 			"With --export it writes the page of a recording to one file instead, with the market in it: it works in any browser\n" +
 			"without a network, what-if included. The file has the names and figures of the recording.",
 		Example: "  kubectl mbcas dashboard\n  kubectl mbcas dashboard --node node-1\n  kubectl mbcas dashboard node-1-20261121T120000" + past.Extension +

@@ -68,7 +68,7 @@ func TestLog(t *testing.T) {
 	}
 	c.Rounds = serves(recorderOf(150))
 	stdout, _, err = c.run(t, "log", "cart-7d9f")
-	if err != nil || !strings.Contains(stdout, "Events of the pod are not told: ") || !strings.Contains(stdout, "recording  Its limit") {
+	if err != nil || !strings.Contains(stdout, "Events of the pod are not told: ") || !strings.Contains(stdout, "recording  The first decision") {
 		t.Errorf("no Events: %v\n%s", err, stdout)
 	}
 	if _, _, err := c.run(t, "log", "missing"); err == nil || !strings.Contains(err.Error(), "read pod shop/missing: ") {

@@ -106,10 +106,14 @@ func readNodes(ctx context.Context, a *cluster.Access) (NodesView, error) {
 	return view, nil
 }
 
+// settledRound is the round of an agent, one a second, from which its market is that of its pods: before, most have too few
+// samples.
+const settledRound = 5
+
 // nodesView is the market of each node with a Lease of an agent.
 func nodesView(leases []coordinationv1.Lease, now time.Time) NodesView {
 	v := NodesView{Nodes: []NodeRow{}, States: map[nodestate.State]int{}}
-	var mute []string
+	var mute, young []string
 	for i := range leases {
 		lease := &leases[i]
 		name, ok := kube.AgentLeaseNode(lease)
@@ -130,6 +134,9 @@ func nodesView(leases []coordinationv1.Lease, now time.Time) NodesView {
 		if v.States[row.State]++; row.State == nodestate.Unknown {
 			mute = append(mute, name)
 		}
+		if m.Round > 0 && m.Round < settledRound && row.State != nodestate.Silent {
+			young = append(young, name)
+		}
 		if row.State != nodestate.Silent {
 			v.Supply, v.Usage, v.Demand = v.Supply+m.Supply, v.Usage+m.Usage, v.Demand+m.Demand
 		}
@@ -138,6 +145,10 @@ func nodesView(leases []coordinationv1.Lease, now time.Time) NodesView {
 	if slices.Sort(mute); len(mute) > 0 {
 		v.Notes = append(v.Notes, fmt.Sprintf("%s without a market in the Lease, because the agent has just started or is of "+
 			"another version: %s.", format.Plural(len(mute), "node"), format.Few(mute)))
+	}
+	if slices.Sort(young); len(young) > 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("%s whose agent had just started when it told these figures: %s. It tells new ones within "+
+			"30 s; kubectl mbcas usage has those of the last second.", format.Plural(len(young), "node"), format.Few(young)))
 	}
 	return v
 }

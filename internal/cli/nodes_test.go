@@ -88,6 +88,23 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// TestNodesJustStarted: where an agent told its market in its first seconds, a note says so, until it tells another, or is
+// silent.
+func TestNodesJustStarted(t *testing.T) {
+	for _, tt := range []struct {
+		round uint64
+		age   time.Duration
+		want  bool
+	}{{1, 18 * time.Second, true}, {4, 0, true}, {5, 0, false}, {1, time.Minute, false}} {
+		m := allocation.NodeMarket{Round: tt.round, Supply: 3000}
+		stdout, _, err := newCluster(t, agentLease("node-1", tt.age, m.Text())).run(t, "nodes")
+		const note = "Note: 1 node whose agent had just started when it told these figures: node-1."
+		if err != nil || strings.Contains(stdout, note) != tt.want {
+			t.Errorf("round %d, %v ago: %v\n%s", tt.round, tt.age, err, stdout)
+		}
+	}
+}
+
 // TestClockOfThisMachine: ages are told by the clock of the API server. A machine whose clock is ten minutes late or early
 // shows the same nodes and ages.
 func TestClockOfThisMachine(t *testing.T) {

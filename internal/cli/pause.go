@@ -43,20 +43,28 @@ func resumeCommand(s Streams, f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
+		Long:  "End a pause, and a hold of decisions because harm has spread. Harm from before does not count again.",
 		Args:  noArgs,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
 			state, err := restore.ReadState(ctx, a.Client, a.System)
 			if err != nil {
 				return err
 			}
-			if !state.Paused() {
+			if !state.Paused() && state.HarmHold == "" {
 				_, err := fmt.Fprintln(s.Out, "not paused")
 				return err
 			}
-			if err := restore.Resume(ctx, a.Client, a.System, kube.PluginFieldManager); err != nil {
+			if err := restore.Resume(ctx, a.Client, a.System, kube.PluginFieldManager, a.ServerNow()); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(s.Out, "resumed (it was paused: %s)\n", state.Pause)
+			var was []string
+			if state.Paused() {
+				was = append(was, "it was paused: "+state.Pause)
+			}
+			if state.HarmHold != "" {
+				was = append(was, "decisions were held: "+state.HarmHold)
+			}
+			_, err = fmt.Fprintf(s.Out, "resumed (%s)\n", strings.Join(was, "; "))
 			return err
 		}),
 	}

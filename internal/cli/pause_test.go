@@ -35,3 +35,22 @@ func TestPause(t *testing.T) {
 		}
 	}
 }
+
+// TestResumeEndsAHold: resume ends a hold because harm has spread, says what it ended, and dates it.
+func TestResumeEndsAHold(t *testing.T) {
+	held := &corev1.ConfigMap{Data: map[string]string{kube.HarmHoldKey: "3 workloads were harmed"}}
+	held.Namespace, held.Name = kube.SystemNamespace, kube.SwitchName
+	c := newCluster(t, append(installation(), held)...)
+	stdout, _, err := c.run(t, "resume")
+	if want := "resumed (decisions were held: 3 workloads were harmed)"; err != nil || !strings.Contains(stdout, want) {
+		t.Errorf("printed %q, error %v; want %q", stdout, err, want)
+	}
+	var cm corev1.ConfigMap
+	err = c.Client.Get(t.Context(), client.ObjectKey{Namespace: kube.SystemNamespace, Name: kube.SwitchName}, &cm)
+	if err != nil || cm.Data[kube.HarmHoldKey] != "" || cm.Data[kube.HarmEndedKey] == "" {
+		t.Errorf("switch %v, %v: want no hold, and the date of its end", cm.Data, err)
+	}
+	if stdout, _, _ := c.run(t, "resume"); !strings.Contains(stdout, "not paused") {
+		t.Errorf("printed %q when nothing is held", stdout)
+	}
+}

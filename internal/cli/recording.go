@@ -15,6 +15,7 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/output"
 	"github.com/mbcas/mbcas/internal/cli/past"
 	"github.com/mbcas/mbcas/internal/record"
+	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/story"
 	"github.com/mbcas/mbcas/internal/whatif"
 )
@@ -38,7 +39,7 @@ func (s *source) args(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if (len(args) == 0) == (s.Node == "") {
-		return UsageError{Err: fmt.Errorf("%q needs a file, a pod, or --node", cmd.CommandPath())}
+		return UsageError{Err: fmt.Errorf("%q needs a file, a pod, or --node; for the nodes: kubectl mbcas nodes", cmd.CommandPath())}
 	}
 	if len(args) == 1 {
 		s.Pod = args[0]
@@ -85,7 +86,9 @@ func replayCommand(s Streams, f *flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return past.Replay(s, rec)
+			text, err := replay.Compare(rec)
+			fmt.Fprint(s.Out, text)
+			return err
 		},
 	}
 	from.bind(cmd)
@@ -98,8 +101,8 @@ func storyCommand(s Streams, f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "story FILE|POD",
 		Short: "Tell in sentences what happened on a node, or to a pod",
-		Long: "Tell in sentences with times what happened: when CPU became scarce, which limits were changed and why, which pods\n" +
-			"came and went, and what that has brought and cost. It replays a recording: of a file, or of an agent.",
+		Long: "Tell in sentences with times what happened: when CPU became scarce, which limits were decided and why, when limits\n" +
+			"changed towards them, which pods came and went, and what that has brought and cost. It replays a recording: of a file, or of an agent.",
 		Example: "  kubectl mbcas story --node node-1\n  kubectl mbcas story cart-7d9f -n shop\n  kubectl mbcas story node-1-20261121T120000" + past.Extension,
 		Args:    from.args, ValidArgsFunction: f.completePods,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -124,7 +127,7 @@ func logCommand(s Streams, f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log POD",
 		Short: "Tell what happened to a pod: changes of its limit with why, and Events",
-		Long: "Tell by time what happened to a pod: when its limit was changed and why, from the recording of its node, which\n" +
+		Long: "Tell by time what happened to a pod: which limits were decided and why, and when its limit changed, from the recording of its node, which\n" +
 			"has the last half hour and incidents, and the Events of the pod and of its PodAllocation.",
 		Example: "  kubectl mbcas log cart-7d9f -n shop\n  kubectl mbcas log cart-7d9f -n shop -o json",
 		Args:    podArgs(1), ValidArgsFunction: f.completePods,
@@ -141,27 +144,31 @@ func logCommand(s Streams, f *flags) *cobra.Command {
 }
 
 // moment is a time of a recording.
-type moment struct{ at, file string }
+type moment struct{ at, file, node string }
 
 func (m *moment) bind(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&m.at, "at", "", "explain the limit at this `time` of the recording, such as 12:03, 12:03:07 (UTC) or 2026-11-21T12:03:07Z")
+	cmd.Flags().StringVar(&m.at, "at", "", "explain the limit at this `time` of the recording, such as 12:03, 12:03:07 (UTC), 2026-11-21T12:03:07Z or 5m (before its end)")
 	cmd.Flags().StringVar(&m.file, "recording", "", "`file` with the recording; by default that of the node's agent")
+	cmd.Flags().StringVar(&m.node, "node", "", "the recording of this node, for a pod that is gone")
 }
 
-func (m *moment) asked() bool { return m.at != "" || m.file != "" }
+func (m *moment) asked() bool { return m.at != "" || m.file != "" || m.node != "" }
 
 // explain explains the limit of a pod at that time. A file needs no cluster; its pod is sought in the namespace of the
-// command line, or in all if none is given.
+// command line, or in all if none is given. So is a pod on a node that is named.
 func (m *moment) explain(ctx context.Context, f *flags, s Streams, pod string) (story.Answer, error) {
-	from := past.Source{Pod: pod, File: m.file, Connect: f.connect}
-	if m.at == "" {
-		return story.Answer{}, UsageError{Err: errors.New("--recording needs a time: give one with --at")}
+	from := past.Source{Pod: pod, File: m.file, Node: m.node, Connect: f.connect}
+	switch {
+	case m.at == "":
+		return story.Answer{}, UsageError{Err: errors.New("--recording and --node need a time: give one with --at")}
+	case m.file != "" && m.node != "":
+		return story.Answer{}, UsageError{Err: errors.New("--recording and --node exclude each other")}
 	}
 	rec, err := from.Read(ctx, s)
 	if err != nil {
 		return story.Answer{}, err
 	}
-	if m.file != "" {
+	if m.file != "" || m.node != "" {
 		namespace := f.overrides.Context.Namespace
 		from.About = func(n record.Name) bool { return n.Name == pod && (namespace == "" || n.Namespace == namespace) }
 	}
@@ -173,15 +180,25 @@ func (m *moment) explain(ctx context.Context, f *flags, s Streams, pod string) (
 	if err != nil {
 		return story.Answer{}, UsageError{Err: err}
 	}
-	return story.At(rec, from.About, at)
+	answer, err := story.At(rec, from.About, at)
+	if err != nil {
+		return answer, err
+	}
+	mode := past.NoMode
+	if m.file == "" {
+		if a, err := f.connect(); err == nil {
+			namespace, _, _ := strings.Cut(answer.Pod, "/")
+			mode = past.ModeNow(ctx, a, namespace)
+		}
+	}
+	answer.Sentences = append(answer.Sentences, mode)
+	return answer, nil
 }
 
 func whatIfCommand(s Streams, f *flags) *cobra.Command {
 	from := newSource(f)
 	var o output.Form
-	var reserve, credits float64
-	var off bool
-	var priorities, requests, most, optOut []string
+	var flags whatif.Flags
 	cmd := &cobra.Command{
 		Use:   "what-if FILE|POD",
 		Short: "Decide on a recording with other settings, and compare the limits",
@@ -193,18 +210,12 @@ func whatIfCommand(s Streams, f *flags) *cobra.Command {
 			"  kubectl mbcas what-if cart-7d9f -n shop --off",
 		Args: from.args, ValidArgsFunction: f.completePods,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			change := whatif.Change{Off: off}
-			if cmd.Flags().Changed("reserve") {
-				change.Reserve = &reserve
-			}
-			if cmd.Flags().Changed("credits") {
-				change.Credits = &credits
-			}
-			if err := past.ChangePods(&change, priorities, requests, most, optOut); err != nil {
+			change, err := flags.Change()
+			if err != nil {
 				return UsageError{Err: err}
 			}
-			if err := change.Validate(); err != nil {
-				return UsageError{Err: err}
+			if change.None() {
+				return UsageError{Err: whatif.ErrNoChange}
 			}
 			rec, err := from.Read(cmd.Context(), s)
 			if err != nil {
@@ -214,26 +225,24 @@ func whatIfCommand(s Streams, f *flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			c.Asked = from.Asked
 			if len(change.Pods) > 0 && c.Matched == 0 {
-				return errors.New("no managed pod of the recording is one of those named: check the patterns; they are NAMESPACE/NAME")
+				return whatif.ErrNoPod
 			}
 			return o.Encode(s.Out, c, c.Text)
 		},
 	}
 	from.bind(cmd)
-	cmd.Flags().Float64Var(&reserve, "reserve", 0, "share of the node's allocatable CPU that is not sold, 0 to below 1")
-	cmd.Flags().Float64Var(&credits, "credits", 0, "highest factor on the budget of a pod that used less than its share before, 1 to 10")
-	cmd.Flags().BoolVar(&off, "off", false, "MBCAS is off: every pod has its declared limits")
-	cmd.Flags().StringArrayVar(&priorities, "priority", nil, "`PODS=VALUE`: these pods have a PriorityClass of that value")
-	cmd.Flags().StringArrayVar(&requests, "request", nil, "`PODS=CPU`: these pods request that")
-	cmd.Flags().StringArrayVar(&most, "max-cpu", nil, "`PODS=CPU`: these pods get no higher limit")
-	cmd.Flags().StringArrayVar(&optOut, "opt-out", nil, "`PODS` that MBCAS does not manage")
+	flags.Bind(cmd.Flags())
 	o.Bind(cmd, output.JSON, output.YAML)
 	return cmd
 }
 
-// csvForm is a form of report alone, which writes it.
-const csvForm output.Form = "csv"
+// Forms of report alone, which writes them.
+const (
+	csvForm  output.Form = "csv"
+	htmlForm output.Form = "html"
+)
 
 func reportCommand(s Streams, f *flags) *cobra.Command {
 	node, by := "", past.Groups[0]
@@ -244,7 +253,7 @@ func reportCommand(s Streams, f *flags) *cobra.Command {
 		Long: "Add up what the agents have recorded, about half an hour: how long pods were throttled, and for how much of that CPU was\n" +
 			"idle; what they used beyond their declared limits, and what was withheld. Where limits are only recommended it estimates\n" +
 			"what enforcing them would bring and cost.",
-		Example: "  kubectl mbcas report -A\n  kubectl mbcas report -n shop --by pod\n  kubectl mbcas report -A --by namespace -o csv",
+		Example: "  kubectl mbcas report -A\n  kubectl mbcas report -n shop --by pod\n  kubectl mbcas report -A --by namespace -o csv\n  kubectl mbcas report -A -o html > report.html",
 		Args:    noArgs,
 		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
 			if !slices.Contains(past.Groups, by) {
@@ -254,21 +263,26 @@ func reportCommand(s Streams, f *flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o == csvForm {
-				text, err := r.CSV()
-				if err != nil {
-					return err
-				}
-				_, err = fmt.Fprint(s.Out, text)
+			var text string
+			switch o {
+			case csvForm:
+				text, err = r.CSV()
+			case htmlForm:
+				text, err = r.HTML()
+			default:
+				return o.Encode(s.Out, r, func() string { return r.Text(o == output.Wide) })
+			}
+			if err != nil {
 				return err
 			}
-			return o.Encode(s.Out, r, r.Text)
+			_, err = fmt.Fprint(s.Out, text)
+			return err
 		}),
 	}
 	f.allNamespacesFlag(cmd)
 	cmd.Flags().StringVar(&node, "node", "", "only the pods of this node")
 	cmd.Flags().StringVar(&by, "by", by, "a row for each "+orList(past.Groups))
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(past.Groups, cobra.ShellCompDirectiveNoFileComp))
-	o.Bind(cmd, output.JSON, output.YAML, csvForm)
+	o.Bind(cmd, output.Wide, output.JSON, output.YAML, csvForm, htmlForm)
 	return cmd
 }

@@ -15,25 +15,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/past"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
-	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/record"
+	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/round"
-	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-// recorderOf has recorded rounds of a node with two pods of the shop, of which one saturates and the other is throttled:
+// recorderOf has recorded rounds of a node with two pods of the shop, or with those named, which saturate and are throttled:
 // CPU is scarce.
-func recorderOf(seconds int) *record.Recorder {
+func recorderOf(seconds int, of ...string) *record.Recorder {
+	if of == nil {
+		of = []string{"cart-7d9f", "batch-x2"}
+	}
 	rec := record.NewRecorder(record.DefaultLimits)
 	cfg := round.DefaultConfig()
 	cfg.LongestGap = 4 * time.Second
 	var pods []round.PodInput
 	var names []record.Name
-	for _, name := range []string{"cart-7d9f", "batch-x2"} {
+	for _, name := range of {
 		c := demand.Container{Name: "app", ID: name, Request: 500, Declared: 1000, Limit: 1000}.Within(0, 2000)
 		pods = append(pods, round.PodInput{Pod: demand.Pod{UID: "uid-of-" + name, Budget: 500, Containers: []demand.Container{c}}})
 		names = append(names, record.Name{Namespace: "shop", Name: name})
@@ -108,12 +109,12 @@ func TestRecordAndReplay(t *testing.T) {
 		t.Errorf("replay: %v\n%s", err, stdout)
 	}
 	whole, _, err := offline.run(t, "story", name)
-	if err != nil || !strings.Contains(whole, "CPU becomes scarce") || !strings.Contains(whole, "shop/cart-7d9f: Its limit is to be lowered") {
+	if err != nil || !strings.Contains(whole, "CPU becomes scarce") || !strings.Contains(whole, "shop/cart-7d9f: The first decision is a limit of 670m (in force: 1000m)") {
 		t.Errorf("story: %v\n%s", err, whole)
 	}
 	golden(t, "story", "$ kubectl mbcas story "+name+"\n"+whole)
 	one, _, err := c.run(t, "story", "cart-7d9f", "-n", "shop")
-	if err != nil || !strings.Contains(one, "shop/cart-7d9f: Its limit") || strings.Contains(one, "batch-x2") {
+	if err != nil || !strings.Contains(one, "shop/cart-7d9f: The first decision") || strings.Contains(one, "batch-x2") {
 		t.Errorf("story of a pod: %v\n%s", err, one)
 	}
 }
@@ -146,22 +147,26 @@ func TestRecordFollows(t *testing.T) {
 		err = rec.Write(&b)
 		return b.Bytes(), err
 	}
+	young, empty := serves(recorderOf(40)), serves(record.NewRecorder(record.DefaultLimits))
 	gone := func(context.Context, *corev1.Pod, uint64) ([]byte, error) { return nil, errors.New("no route") }
 	for name, tc := range map[string]struct {
-		then    func(context.Context, *corev1.Pod, uint64) ([]byte, error)
-		minutes int
-		told    string
+		first, then func(context.Context, *corev1.Pod, uint64) ([]byte, error)
+		minutes     int
+		told        string
 	}{
-		"goes-on":   {full, 3, "recording node node-1: "},
-		"restarted": {other, 2, "ends early: the agent has restarted"},
-		"gone":      {gone, 2, "ends early: recording of node node-1: no route"},
+		"goes-on":                 {first, full, 3, "recording node node-1: "},
+		"restarted":               {first, other, 2, "ends early: the agent has restarted"},
+		"restarted-in-its-minute": {young, other, 1, "ends early: the agent has restarted"},
+		"restarted-a-moment-ago":  {first, empty, 2, "ends early: the agent has restarted"},
+		"begins":                  {empty, full, 3, "recording node node-1: "},
+		"gone":                    {first, gone, 2, "ends early: recording of node node-1: no route"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, shop()...)
 			asked := 0
 			c.Rounds = func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
 				if asked++; asked == 1 {
-					return first(ctx, agent, after)
+					return tc.first(ctx, agent, after)
 				}
 				return tc.then(ctx, agent, after)
 			}
@@ -204,7 +209,7 @@ func TestRecordingErrors(t *testing.T) {
 		"story cart-7d9f --node node-1":     "needs a file, a pod, or --node",
 		"record whole.mbcas":                "is a file: record needs a pod or --node",
 		"record --node node-9":              "node node-9 has no agent",
-		"story missing -n shop":             "pod shop/missing: ",
+		"story missing -n shop":             "pod shop/missing does not exist: name another namespace with -n. If it is gone, the recording of its node may have it: \"kubectl mbcas story --node NODE\"",
 		"replay none.mbcas":                 "none.mbcas: damaged at byte 5: the file ends here",
 		"replay other.mbcas":                "this is no recording of MBCAS",
 		"replay ./missing.mbcas":            "no such file",
@@ -241,7 +246,7 @@ func TestOtherResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	stdout, _, err := newCluster(t).run(t, "replay", "f.mbcas")
-	if !errors.Is(err, past.ErrOtherResults) || !strings.Contains(stdout, "1 results differ") || !strings.Contains(stdout, "The first: 2026-11-21 12:00:00.000, round (event 1 of minute 1)") {
+	if !errors.Is(err, replay.ErrOtherResults) || !strings.Contains(stdout, "1 results differ") || !strings.Contains(stdout, "The first: 2026-11-21 12:00:00.000, round (event 1 of minute 1)") {
 		t.Errorf("%v\n%s", err, stdout)
 	}
 }
@@ -257,13 +262,26 @@ func TestExplainAt(t *testing.T) {
 	}
 	golden(t, "explain-at", "$ kubectl mbcas explain cart-7d9f -n shop --at 11:59\n"+live)
 	offline := newCluster(t)
-	for _, at := range []string{"11:59", "11:59:00", "2026-11-21T11:59:00Z", "2026-11-21 11:59:00"} {
-		if file, _, err := offline.run(t, "explain", "cart-7d9f", "--recording", "f.mbcas", "--at", at); err != nil || file != live {
+	of := strings.Replace(live, "Mode: enforce now. A recording does not have that of a time.", past.NoMode, 1)
+	if of == live {
+		t.Errorf("no mode in\n%s", live)
+	}
+	for _, at := range []string{"11:59", "11:59:00", "2026-11-21T11:59:00Z", "2026-11-21 11:59:00", "59s", "59s ago", "0m59s ago"} {
+		if file, _, err := offline.run(t, "explain", "cart-7d9f", "--recording", "f.mbcas", "--at", at); err != nil || file != of {
 			t.Errorf("--at %s of a file: %v\n%s", at, err, file)
 		}
 	}
+	gone := newCluster(t, agentOn("node-1"))
+	gone.Rounds = serves(recorderOf(150))
+	if stdout, _, err := gone.run(t, "explain", "cart-7d9f", "--node", "node-1", "--at", "11:59"); err != nil || stdout != of {
+		t.Errorf("of a node, without the pod: %v\n%s", err, stdout)
+	}
 	for _, tc := range []struct{ args, want string }{
-		{"explain cart-7d9f --recording f.mbcas", "--recording needs a time: give one with --at"},
+		{"explain cart-7d9f --recording f.mbcas", "--recording and --node need a time: give one with --at"},
+		{"explain cart-7d9f --node node-1", "--recording and --node need a time: give one with --at"},
+		{"explain cart-7d9f --recording f.mbcas --node node-1 --at 11:59", "exclude each other"},
+		{"explain cart-7d9f --recording f.mbcas --at -5m", "want a time such as 12:03"},
+		{"explain cart-7d9f --recording f.mbcas --at 5m", "2026-11-21 11:54:59 is not recorded"},
 		{"explain cart-7d9f --recording f.mbcas --at noon", "want a time such as 12:03"},
 		{"explain cart-7d9f --recording f.mbcas --at 11:57", "2026-11-21 11:57:00 is not recorded: the recording of node node-1 is from 2026-11-21 11:57:30 to 11:59:59 UTC"},
 		{"explain cart-7d9f -n bazaar --recording f.mbcas --at 11:59", "the pod is not recorded"},
@@ -289,6 +307,18 @@ func TestWhatIf(t *testing.T) {
 	if stdout, _, err := c.run(t, "what-if", "cart-7d9f", "-n", "shop", "--off", "-o", "json"); err != nil || !strings.Contains(stdout, `"scarce": 0`) {
 		t.Errorf("off: %v\n%s", err, stdout)
 	}
+	share, _, errShare := offline.run(t, "what-if", "f.mbcas", "--reserve", "0.05")
+	percent, _, errPercent := offline.run(t, "what-if", "f.mbcas", "--reserve", "5%")
+	if errShare != nil || errPercent != nil || share != percent || !regexp.MustCompile(`\nreserve +10% +5%\n`).MatchString(share) {
+		t.Errorf("%v, %v: a reserve of 5%% is not 0.05, or not beside that in force:\n%s\n%s", errShare, errPercent, share, percent)
+	}
+	ofPod, _, err := c.run(t, "what-if", "cart-7d9f", "-n", "shop", "--max-cpu", "shop/batch-x2=660m")
+	if err != nil || !strings.Contains(ofPod, "Node node-1, that of shop/cart-7d9f, from ") || strings.Contains(ofPod, "have been the same") != !strings.Contains(ofPod, "\nshop/cart-7d9f ") {
+		t.Errorf("of a pod: %v\n%s", err, ofPod)
+	}
+	if _, _, err := c.run(t, "story", "cart-0", "-n", "shop"); err == nil || !strings.Contains(err.Error(), "pod shop/cart-0 does not exist: name another namespace with -n. If it is gone, the recording of its node may have it: \"kubectl mbcas story --node NODE\"") {
+		t.Errorf("a pod that is gone: %v", err)
+	}
 	if stdout, _, err := offline.run(t, "what-if", "f.mbcas", "--reserve=0.5", "--credits=2", "--request", "shop/cart-7d9f=100m", "--max-cpu=shop/batch*=700m", "--opt-out=shop/none"); err != nil || !strings.Contains(stdout, "shop/batch-x2") {
 		t.Errorf("several: %v\n%s", err, stdout)
 	}
@@ -297,7 +327,12 @@ func TestWhatIf(t *testing.T) {
 		"--priority shop/cart-7d9f=max": "want a whole number after the =",
 		"--request shop/cart-7d9f=0":    "want an amount of CPU after the =",
 		"--max-cpu shop/cart-7d9f=some": "want an amount of CPU after the =",
-		"--reserve 1":                   "Reserve is 1",
+		"--reserve 1":                   "--reserve 1: want a share",
+		"--reserve 5":                   "--reserve 5: want a share",
+		"--reserve NaN":                 "--reserve NaN: want a share",
+		"--reserve 100%":                "such as 0.05 or 5%",
+		"--reserve little":              "such as 0.05 or 5%",
+		"-o json":                       "nothing is changed, so nothing would be otherwise: give a change, such as --reserve 5%",
 		"--opt-out shop/[":              "syntax error in pattern",
 		"--opt-out shop/missing":        "no managed pod of the recording is one of those named",
 	} {
@@ -305,49 +340,4 @@ func TestWhatIf(t *testing.T) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}
-}
-
-// TestReport: the recordings of all agents are added up by workload, namespace, node or pod; an agent that cannot be read
-// costs only itself, and is named.
-func TestReport(t *testing.T) {
-	c := newCluster(t, shop()...)
-	c.Rounds = serves(recorderOf(150))
-	c.golden(t, "report", "report -n shop")
-	for by, want := range map[string]string{"workload": "shop/Pod/cart-7d9f", "namespace": "shop", "node": "node-1", "pod": "shop/cart-7d9f"} {
-		stdout, _, err := c.run(t, "report", "-A", "--by", by, "-o", "csv")
-		lines := strings.Split(stdout, "\n")
-		if err != nil || !strings.HasPrefix(lines[0], "group,mode,throttled_seconds,") || !strings.Contains(stdout, "\n"+want+",enforce,") {
-			t.Errorf("by %s: %v\n%s", by, err, stdout)
-		}
-	}
-	if stdout, _, err := c.run(t, "report", "-n", "bazaar"); err != nil || strings.Contains(stdout, "cart") {
-		t.Errorf("of another namespace: %v\n%s", err, stdout)
-	}
-	for _, tc := range []struct{ args, want string }{{"report --by colour", "want one of workload, namespace, node, pod"}, {"report --node node-9", "no agent runs on node node-9"}} {
-		if _, _, err := c.run(t, strings.Split(tc.args, " ")...); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v", tc.args, err)
-		}
-	}
-	second := agentOn("node-2")
-	c = newCluster(t, append(shop(), second)...)
-	c.Rounds = func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
-		if agent.Spec.NodeName == "node-2" {
-			return nil, errors.New("no route")
-		}
-		return serves(recorderOf(150))(ctx, agent, after)
-	}
-	if stdout, _, err := c.run(t, "report", "-A"); err != nil || !strings.Contains(stdout, "1 of 2 nodes, from") || !strings.Contains(stdout, "Not read: node node-2: no route.") {
-		t.Errorf("%v\n%s", err, stdout)
-	}
-	c.Rounds = func(context.Context, *corev1.Pod, uint64) ([]byte, error) { return []byte("PK"), nil }
-	if _, _, err := c.run(t, "report", "-A"); err == nil || !strings.Contains(err.Error(), "no recording could be read: node node-1: ") {
-		t.Errorf("none can be read: %v", err)
-	}
-}
-
-// agentOn is the agent's pod of a node.
-func agentOn(node string) *corev1.Pod {
-	p := apiserver.RunningPod(kube.SystemNamespace, cluster.AgentName+"-"+node, apiserver.Container("agent", "20m", ""))
-	p.Spec.NodeName = node
-	return p
 }

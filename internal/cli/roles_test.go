@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -89,7 +90,9 @@ func pluginRoles(t *testing.T) requests {
 // is proved in package config.
 func TestPluginRoles(t *testing.T) {
 	target := vpaOf("roll", kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "roll"}, "Recreate")
-	c := newCluster(t, append(plaza(), target)...)
+	objects := append(plaza(), target)
+	edit(t, objects, "plaza", func(n *corev1.Namespace) { n.Labels[kube.DefaultLimitKey] = "4" })
+	c := newCluster(t, objects...)
 	c.Namespace = "plaza"
 	c.Rounds = serves(recorderOf(5))
 	made := requests{}

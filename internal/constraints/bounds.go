@@ -40,6 +40,8 @@ func (b Bounds) Total() (floor, ceiling cpu.Milli) {
 //     back.
 //   - Such a pod is lowered to a ceiling all the same.
 //   - The pod's own ceiling gives way to every floor.
+//   - A container that its owner excluded keeps its declared limit, whatever floors and ceilings say. Its limit counts in
+//     those of the pod.
 func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, constraints *v1alpha1.Constraints) Bounds {
 	if constraints == nil {
 		constraints = &v1alpha1.Constraints{}
@@ -79,6 +81,7 @@ func withBounds(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable
 		of[t.Name] = t
 	}
 	limits := kube.ByName(declared)
+	excluded, _ := kube.ExcludedContainers(pod)
 	var list []demand.Container
 	for _, c := range kube.Containers(pod) {
 		d, ok := limits[c.Spec.Name]
@@ -93,9 +96,23 @@ func withBounds(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable
 			ceiling = min(ceiling, m.RoundDown(cpu.Quantum))
 		}
 		bare := demand.Container{Name: c.Spec.Name, Request: c.Request(), Declared: d, Limit: c.Limit()}
-		list = append(list, bare.Within(floor, ceiling))
+		bounded := bare.Within(floor, ceiling)
+		if excluded[c.Spec.Name] {
+			keepDeclared(&bounded)
+		}
+		list = append(list, bounded)
 	}
 	return list
+}
+
+// keepDeclared has the container keep its declared limit, or return to it: exactly, or to the lowest limit that a resize
+// sets where that is more.
+func keepDeclared(c *demand.Container) {
+	fixed := c.Declared
+	if c.Limit != c.Declared {
+		fixed = max(fixed, c.Settable)
+	}
+	c.Minimum, c.Floor, c.Ceiling = fixed, fixed, fixed
 }
 
 // fitFloors lowers floors until they fit the pod's ceiling together, none below its container's

@@ -28,7 +28,7 @@ func limitRangeBoundsOf(pod *corev1.Pod, r *corev1.LimitRange) limitRangeBounds 
 			b.ceiling = lowerCeiling(b.ceiling, lowerCeiling(maximum, cpu.Milli(maxRatioLimit(requests, ratio))))
 			b.floor = max(b.floor, minimum)
 		case corev1.LimitTypeContainer:
-			for _, c := range kube.Containers(pod) {
+			for _, c := range kube.EachContainer(pod) {
 				if c.Limit() == 0 {
 					continue
 				}

@@ -23,12 +23,14 @@ type NamespaceObjects struct {
 	// KeepsDeclared is the name of the namespace if it forbids limits below the declared ones; "": it
 	// allows them.
 	KeepsDeclared string
-	HPAs          []autoscalingv2.HorizontalPodAutoscaler
-	VPAs          []VPA
-	PDBs          []PDB // those that allow no disruption
-	LimitRanges   []corev1.LimitRange
-	Quotas        []corev1.ResourceQuota
-	Signals       []Signal // of DemandSignals
+	// Factors bound the limits of its pods by multiples of the declared ones: see FactorsFor.
+	Factors     []FactorSource
+	HPAs        []autoscalingv2.HorizontalPodAutoscaler
+	VPAs        []VPA
+	PDBs        []PDB // those that allow no disruption
+	LimitRanges []corev1.LimitRange
+	Quotas      []corev1.ResourceQuota
+	Signals     []Signal // of DemandSignals
 	// Selectors are those of the targets whose pods are found by label selector and not by owner.
 	Selectors map[kube.Target]labels.Selector
 	// LookupErrors are the targets whose selector could not be read, and why.
@@ -141,6 +143,7 @@ func (n *NamespaceObjects) ConstraintsOf(
 	if n.KeepsDeclared != "" {
 		b.addFloors(kube.ByName(declared), "Namespace/"+n.KeepsDeclared)
 	}
+	b.addFactors(n.Factors, pod, declared)
 	for _, s := range n.Signals {
 		if s.Target.Owns(pod, n.Selectors[s.Target]) {
 			b.addSignal(s)

@@ -69,6 +69,7 @@ func TestConstraintsOf(t *testing.T) {
 	lenient, lenientHPA := pdb, hpa("b", ofPod(corev1.ResourceCPU, utilization(100)))
 	lenient.Annotations = map[string]string{kube.AllowDecreaseKey: "true"}
 	lenientHPA.Annotations = lenient.Annotations
+	shop := &metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{kube.MaxFactorKey: "3", kube.MinFactorKey: "0.5"}}
 	m := func(m cpu.Milli) *cpu.Milli { return &m }
 	floors := []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(120)}, {Name: "proxy", Floor: m(60)}}
 	for name, c := range map[string]struct {
@@ -99,6 +100,14 @@ func TestConstraintsOf(t *testing.T) {
 				FloorBy:    "HorizontalPodAutoscaler/b, Namespace/shop",
 			}, true,
 		},
+		"factors": {
+			NamespaceObjects{Factors: FactorsFor(kube.Factors{Max: 2, Min: 0.25}, shop)},
+			v1alpha1.Constraints{
+				Containers: []v1alpha1.ContainerConstraints{{Name: "app", Floor: m(250), Ceiling: m(1000)}, {Name: "proxy", Floor: m(100), Ceiling: m(400)}},
+				FloorBy:    "Namespace/shop", CeilingBy: InstallationSource,
+			}, false,
+		},
+		"factors that bound nothing": {n: NamespaceObjects{Factors: FactorsFor(kube.Factors{}, &metav1.ObjectMeta{Name: "shop"})}},
 		"budgets that do not matter": {n: NamespaceObjects{PDBs: budgets(allowing, withoutSelector, lenient)}},
 		"limit ranges": {
 			NamespaceObjects{LimitRanges: append(
@@ -182,5 +191,15 @@ func TestSignalsMultiplyDemand(t *testing.T) {
 		if constraints, _ := n.ConstraintsOf(&corev1.Pod{}, nil); constraints.DemandPercent != nil {
 			t.Errorf("an unmatched pod: %+v", constraints)
 		}
+	}
+}
+
+// TestFactorOfOneKeepsTheDeclaredLimit: also one that is no whole number of quanta.
+func TestFactorOfOneKeepsTheDeclaredLimit(t *testing.T) {
+	b := &builder{floors: map[string]cpu.Milli{}, ceilings: map[string]cpu.Milli{}}
+	b.addFactors(FactorsFor(kube.Factors{Max: 1, Min: 1}, &metav1.ObjectMeta{Name: "shop"}), &corev1.Pod{},
+		[]v1alpha1.ContainerLimit{{Name: "app", CPULimit: 505}})
+	if b.floors["app"] != 505 || b.ceilings["app"] != 505 {
+		t.Errorf("floor %v, ceiling %v; want 505m each", b.floors["app"], b.ceilings["app"])
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -92,6 +94,9 @@ func scopeMatches(r corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) b
 // MissingValue is a container that lacks a value which the quota requires of every container, and
 // the name of the value; "" where there is none. The API server refuses every resize of such a pod.
 func MissingValue(q *corev1.ResourceQuota, pod *corev1.Pod) (container, value string) {
+	if resourcehelper.IsPodLevelResourcesSet(pod) { // then nothing is required of its containers
+		return "", ""
+	}
 	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 		for _, w := range []struct {
 			prefix corev1.ResourceName
@@ -109,12 +114,16 @@ func MissingValue(q *corev1.ResourceQuota, pod *corev1.Pod) (container, value st
 }
 
 // QuotaUsage is what a pod counts against a quota on CPU limits: of each running container the
-// higher of the limit in its spec and the one that the kubelet reports, and the pod's overhead. The
-// API server's sum with init containers can be higher, never lower.
+// higher of the limit in its spec and the one that the kubelet reports, and the pod's overhead. Where
+// the pod has a limit of its own, that counts instead of those. The API server's sum with init
+// containers can be higher, never lower.
 func QuotaUsage(pod *corev1.Pod) cpu.Milli {
 	sum := kube.Milli(pod.Spec.Overhead[corev1.ResourceCPU])
+	own := kube.HasPodLimit(pod)
 	for _, c := range kube.Containers(pod) {
-		sum += max(c.Limit(), c.InForce())
+		if !own || c.Spec.Name == v1alpha1.PodLevel {
+			sum += max(c.Limit(), c.InForce())
+		}
 	}
 	return sum
 }

@@ -74,13 +74,32 @@ func subjectsOf(pod *corev1.Pod) (each []subject, whole subject) {
 
 // totalRequests and totalLimits are those of a pod as Kubernetes counts them: the sum over the
 // containers that run at the same time, or what an init container has beside the sidecars before
-// it, if that is more.
+// it, if that is more. CPU and memory of the pod itself come before these.
 func totalRequests(pod *corev1.Pod) corev1.ResourceList {
-	return resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	all := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	if r := pod.Spec.Resources; r != nil {
+		maps.Copy(all, ownPart(r.Requests))
+	}
+	return all
 }
 
 func totalLimits(pod *corev1.Pod) corev1.ResourceList {
-	return resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{})
+	all := resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{})
+	if r := pod.Spec.Resources; r != nil {
+		maps.Copy(all, ownPart(r.Limits))
+	}
+	return all
+}
+
+// ownPart is what the LimitRanger takes of a pod's own resources.
+func ownPart(list corev1.ResourceList) corev1.ResourceList {
+	part := corev1.ResourceList{}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if q, ok := list[name]; ok {
+			part[name] = q
+		}
+	}
+	return part
 }
 
 // missingDefault is a value that the subject lacks and the LimitRange has a default for; "" for

@@ -82,7 +82,7 @@ func (v VPA) WritesCPU(pod *corev1.Pod) bool {
 	case v.Mode == "Off":
 		return false
 	}
-	for _, c := range kube.Containers(pod) {
+	for _, c := range kube.EachContainer(pod) {
 		writes, named := v.CPU[c.Spec.Name]
 		if !named {
 			writes = v.CPU["*"]

@@ -172,7 +172,7 @@ func TestInitContainerLoopsWriteOnce(t *testing.T) {
 					{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, FinishedAt: metav1.Now()}},
 					{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
 				} {
-					r.harm(pod, func(s *corev1.PodStatus) {
+					r.report(pod, func(s *corev1.PodStatus) {
 						s.InitContainerStatuses[0].State, s.InitContainerStatuses[0].RestartCount = state, n
 					})
 					l.look(pod)
@@ -189,7 +189,7 @@ func TestInitContainerLoopsWriteOnce(t *testing.T) {
 			if more := l.writes()[writes:]; len(more) > 0 {
 				t.Errorf("three more attempts cost writes: %q", more)
 			}
-			r.harm(pod, func(s *corev1.PodStatus) {
+			r.report(pod, func(s *corev1.PodStatus) {
 				s.InitContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
 			})
 			r.starts(pod)

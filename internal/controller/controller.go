@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/blastradius/guard"
 	"github.com/mbcas/mbcas/internal/coordinator"
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
@@ -44,6 +45,8 @@ type Config struct {
 	lifecycle.Config
 	// Mode is what happens in namespaces without the label mbcas.io/mode.
 	Mode kube.Mode
+	// PodLevel: pods are managed by a CPU limit of their own, where the cluster resizes it.
+	PodLevel bool
 	// Namespace is where MBCAS itself runs and keeps its records.
 	Namespace string
 	// Coordinator is how budgets are moved between nodes.
@@ -56,6 +59,8 @@ type Config struct {
 	Quota quota.Config
 	// Signal is how the metrics of DemandSignals are read and used.
 	Signal demandsignal.Config
+	// Guard bounds what decisions may change.
+	Guard guard.Config
 	// Resizes bounds the resizes of the installation.
 	Resizes flowcontrol.Config
 	// Timeout is how long one look at a node may take, with all its writes but resizes. Shorter gives
@@ -74,14 +79,14 @@ func DefaultConfig() Config {
 		Config: lifecycle.DefaultConfig(), Mode: kube.ModeRecommend, Namespace: kube.SystemNamespace,
 		Coordinator: coordinator.DefaultConfig(), CoordinationInterval: 30 * time.Second,
 		Quota: quota.DefaultConfig(), Signal: demandsignal.DefaultConfig(),
-		Resizes: flowcontrol.DefaultConfig(), Timeout: time.Minute, Nodes: 32, Pods: 8,
+		Guard: guard.DefaultConfig(), Resizes: flowcontrol.DefaultConfig(), Timeout: time.Minute, Nodes: 32, Pods: 8,
 	}
 }
 
 // Validate says everything that is wrong.
 func (c Config) Validate() error {
 	errs := []error{
-		c.Config.Validate(), c.Quota.Validate(), c.Signal.Validate(), c.Coordinator.Validate(), c.Resizes.Validate(),
+		c.Config.Validate(), c.Quota.Validate(), c.Signal.Validate(), c.Coordinator.Validate(), c.Resizes.Validate(), c.Guard.Validate(),
 	}
 	want := func(ok bool, format string, args ...any) {
 		if !ok {

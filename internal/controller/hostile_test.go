@@ -104,7 +104,7 @@ func TestHostileObjects(t *testing.T) {
 			t.Errorf("%s = %.60v: declared %v", what, value, pa.Status.DeclaredLimits)
 		}
 	}
-	try := func(o client.Object, what string, path []string, value any, patch map[string]any) {
+	try := func(o client.Object, what string, path []string, value any, patch map[string]any) (stored bool) {
 		t.Helper()
 		body, err := json.Marshal(patch)
 		r.must(err)
@@ -112,7 +112,7 @@ func TestHostileObjects(t *testing.T) {
 		if err == nil {
 			accepted++
 			sane(what, value)
-			return
+			return true
 		}
 		refused++
 		name := slices.DeleteFunc(slices.Clone(path), func(s string) bool { return s == "[]" })
@@ -120,6 +120,16 @@ func TestHostileObjects(t *testing.T) {
 		if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) || !said {
 			t.Errorf("%s = %.60v: the refusal does not name the field: %v", what, value, err)
 		}
+		return false
+	}
+	read := func(o client.Object) (now client.Object, whole map[string]any) {
+		t.Helper()
+		now = o.DeepCopyObject().(client.Object)
+		r.must(r.Client.Get(t.Context(), client.ObjectKeyFromObject(o), now))
+		text, err := json.Marshal(now)
+		r.must(err)
+		r.must(json.Unmarshal(text, &whole))
+		return now, whole
 	}
 	for crd, o := range map[string]client.Object{
 		"podallocations.allocation.mbcas.io":  r.stored(pod),
@@ -127,20 +137,18 @@ func TestHostileObjects(t *testing.T) {
 	} {
 		definition := &apiextensionsv1.CustomResourceDefinition{}
 		r.must(r.extensions().Get(t.Context(), client.ObjectKey{Name: crd}, definition))
+		now, whole := read(o)
 		for _, f := range leaves(definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"], "spec") {
 			for _, value := range oddOf(f.schema) {
-				now := o.DeepCopyObject().(client.Object)
-				r.must(r.Client.Get(t.Context(), client.ObjectKeyFromObject(o), now))
-				text, err := json.Marshal(now)
-				r.must(err)
-				var whole map[string]any
-				r.must(json.Unmarshal(text, &whole))
 				changed := with(map[string]any{"spec": whole["spec"]}, f.path, value).(map[string]any)
-				try(now, crd+" "+strings.Join(f.path, "."), f.path, value, changed)
+				if !try(now, crd+" "+strings.Join(f.path, "."), f.path, value, changed) {
+					continue // nothing has changed
+				}
 				if pa := r.stored(pod); pa == nil || pa.Spec.Decision == nil || len(pa.Spec.Containers) == 0 {
 					l.becomes(pod, "there", func(pa *v1alpha1.PodAllocation) bool { return pa != nil })
 					r.publish(pod, "0.000", app(2000))
 				}
+				now, whole = read(o)
 			}
 		}
 	}

@@ -162,7 +162,7 @@ func TestPauseCausesNoStatus(t *testing.T) {
 	if n := w.requests(http.MethodPatch, "/status") - before; n != 0 || before == 0 {
 		t.Errorf("%d statuses were written because of the pause after %d before, want none after some", n, before)
 	}
-	r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager))
+	r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, time.Now()))
 	r.at(pods[0], 3000)
 }
 
@@ -199,6 +199,6 @@ func TestPauseWaitsForNoStatus(t *testing.T) {
 	if n := w.requests(http.MethodPatch, "/resize") - resizes; n != 0 {
 		t.Errorf("%d resizes after the acknowledgement", n)
 	}
-	r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager))
+	r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, time.Now()))
 	r.at(pod, 2000)
 }

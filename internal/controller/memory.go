@@ -6,12 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/dispatch"
@@ -20,7 +16,6 @@ import (
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/markets"
 	"github.com/mbcas/mbcas/internal/nodeallocation"
-	"github.com/mbcas/mbcas/internal/objectcache"
 )
 
 // memory is what this process knows of each node's pods beyond the objects: above all its own last
@@ -170,18 +165,4 @@ func (r *record) newest(
 		pa = r.pa
 	}
 	return pod, pa
-}
-
-// CacheOptions keeps in memory what decisions need of a cluster's objects, and no more.
-func CacheOptions(namespace string) cache.Options {
-	own := map[string]cache.Config{namespace: {}}
-	return cache.Options{
-		DefaultTransform: objectcache.NewTransform(),
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.ConfigMap{}:     {Namespaces: own},
-			&coordinationv1.Lease{}: {Namespaces: own},
-			// They are large, and nothing changes them.
-			&v1alpha1.NodeAllocation{}: {UnsafeDisableDeepCopy: ptr.To(true)},
-		},
-	}
 }

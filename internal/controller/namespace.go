@@ -19,6 +19,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/autoscalers"
+	"github.com/mbcas/mbcas/internal/blastradius/guard"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -32,12 +33,15 @@ type namespaceState struct {
 	exists       bool
 	meta         metav1.Object // of the namespace
 	mode         kube.Mode
+	guard        guard.Namespace // what decisions may change
 	look         shares.Look     // began before anything of the namespace was read
 	shares       shares.Division // of quotas that are short
 	recheckAt    time.Time       // when to look again though nothing changes; zero: no need
 	signalsKnown bool            // the DemandSignals have been listed since the start
 	// unknownAutoscaler says what is not known of the autoscalers of any pod; "" where all is.
 	unknownAutoscaler string
+	// allowsWeights: agents may change class and weight of its pods.
+	allowsWeights bool
 }
 
 // gatherNamespace gathers a namespace, once for each look at a node.
@@ -59,11 +63,19 @@ func (r *Reconciler) gatherNamespace(ctx context.Context, s *snapshot, name stri
 	if _, forbids := kube.ForbidsBelowDeclared(&ns); forbids {
 		n.KeepsDeclared = name
 	}
+	n.Factors = constraints.FactorsFor(r.Config.Guard.Factors, &ns)
 	if n.mode != kube.ModeOff && !kube.AlwaysUnmanaged(name, r.Config.Namespace) {
 		if err := r.gatherConstraints(ctx, n, name); err != nil {
 			return nil, err
 		}
+		managed := func(pod *corev1.Pod) bool { return s.exclusion(n, pod, &r.Config).Reason == "" }
+		var err error
+		if n.guard, err = r.guard.Of(ctx, &ns, guard.Look{Node: s.node.name, Now: s.now, Managed: managed}); err != nil {
+			return nil, err
+		}
+		n.recheckAt = lifecycle.Earlier(n.recheckAt, n.guard.RecheckAt)
 	}
+	n.allowsWeights = n.mode == kube.ModeEnforce && ns.Labels[kube.WeightsKey] == kube.WeightsAllow
 	s.namespaces[name] = n
 	s.recheckAt = lifecycle.Earlier(s.recheckAt, n.recheckAt)
 	return n, nil
@@ -136,7 +148,7 @@ func (r *Reconciler) unmanaged(ctx context.Context, pods []*corev1.Pod) (name st
 		return "", ""
 	}
 	for _, pod := range pods {
-		reason := s.exclusion(n, pod, r.Config.Namespace).Reason
+		reason := s.exclusion(n, pod, &r.Config).Reason
 		if reason == "" {
 			return "", "" // its PodAllocation is on its way
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/restore"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/market"
 )
@@ -315,4 +316,48 @@ func TestPriorityIsThatOfThePod(t *testing.T) {
 	if got := allocation.DemandPod(pod, nil, 4000).PriorityPercent; got != 200 {
 		t.Errorf("%d %% after its class was deleted, want 200", got)
 	}
+}
+
+// TestWeightsOptIn: the agent may change class and weight of pods whose namespace says so in mode enforce, while decisions
+// may change limits, and of no others.
+func TestWeightsOptIn(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	pod := r.ownedPod("web", "web", "200m", "600m")
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}
+	told := func(want bool, why reasons.Reason) {
+		t.Helper()
+		r.until("weights of "+pod.Name, func() (bool, any) {
+			c := r.toldConstraints(pod)
+			if c == nil {
+				c = &v1alpha1.Constraints{}
+			}
+			return c.AllowWeights == want && c.WeightsReason == string(why), c
+		})
+	}
+	allowed := func(want bool) { t.Helper(); told(want, "") }
+	r.allocation(pod, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
+	r.merge(ns, `{"metadata":{"labels":{"`+kube.WeightsKey+`":"`+kube.WeightsAllow+`"}}}`)
+	allowed(true)
+	r.mode(r.namespace, kube.ModeRecommend)
+	allowed(false)
+	r.mode(r.namespace, kube.ModeEnforce)
+	allowed(true)
+	r.annotate(ns, kube.NoChangeKey, "* 00:00-24:00")
+	told(false, reasons.NoChangeWindow)
+	r.merge(ns, `{"metadata":{"annotations":{"`+kube.NoChangeKey+`":null}}}`)
+	allowed(true)
+	r.must(restore.Pause(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, "incident"))
+	told(false, reasons.Paused)
+	r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, time.Now()))
+	allowed(true)
+	r.merge(ns, `{"metadata":{"labels":{"`+kube.WeightsKey+`":"yes"}}}`)
+	allowed(false)
+	r.merge(ns, `{"metadata":{"labels":{"`+kube.WeightsKey+`":"`+kube.WeightsAllow+`"}}}`)
+	allowed(true)
+	pdb := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "web"}}
+	least := intstr.FromInt32(1)
+	pdb.Spec.MinAvailable, pdb.Spec.Selector = &least, &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	r.must(r.Client.Create(t.Context(), pdb)) // of a pod whose limit may not be lowered
+	told(false, reasons.NoDisruptionAllowed)
 }

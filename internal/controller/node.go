@@ -63,7 +63,7 @@ func (r *Reconciler) watchOnly(ctx context.Context, name string, owner sharding.
 	case apierrors.IsNotFound(err):
 		r.saw(name, false)
 		// What is left of it is deleted by the replica that owns its name. No Node leads there.
-		left, err := r.allocations(ctx, client.MatchingFields{nodeField: name})
+		left, err := r.allocations(ctx, client.MatchingFields{kube.NodeField: name})
 		if len(left) == 0 {
 			return 0, err
 		}
@@ -99,7 +99,7 @@ func nodeOf(n *corev1.Node) nodeState {
 		}
 	}
 	for _, t := range n.Spec.Taints {
-		node.Draining = node.Draining || slices.Contains(drainTaints, t.Key)
+		node.Draining = node.Draining || slices.Contains(kube.DrainTaints, t.Key)
 		if t.Effect == corev1.TaintEffectNoExecute {
 			node.evicting = append(node.evicting, t)
 		}
@@ -120,10 +120,6 @@ func (s *snapshot) startupBoost(n *namespaceState, pod *corev1.Pod) (factor floa
 	}
 	return factor, fault
 }
-
-// drainTaints are set on nodes that are about to be emptied: by the cluster autoscaler, by
-// Karpenter, and by the administrator of a node that was shut down.
-var drainTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", corev1.TaintNodeOutOfService}
 
 // drainLasts is how long after the last eviction a cordoned node counts as being drained. Longer leaves
 // the limits of a node alone that was cordoned for another reason; shorter resizes pods between two

@@ -208,8 +208,18 @@ func restarted(s *corev1.PodStatus) {
 	s.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{FinishedAt: metav1.Now(), ExitCode: 137}
 }
 
-// harm writes the harm (not Ready, or a restart) into the status of the pod.
+// harm writes the harm (not Ready, or a restart) into the status of the pod once its kubelet has seen the last resize: what
+// a kubelet says of that later goes over the harm.
 func (r *rig) harm(pod *corev1.Pod, how func(*corev1.PodStatus)) {
+	r.Helper()
+	apiserver.WaitFor(r, r.Client, pod, "seen by its kubelet", func(p *corev1.Pod) bool {
+		return p.Status.ObservedGeneration == p.Generation
+	})
+	r.report(pod, how)
+}
+
+// report changes the status of the pod.
+func (r *rig) report(pod *corev1.Pod, how func(*corev1.PodStatus)) {
 	r.Helper()
 	got := r.read(pod)
 	how(&got.Status)

@@ -65,7 +65,7 @@ func (r *Reconciler) pod(
 	if err != nil || !n.exists {
 		return nil, err
 	}
-	excluded := s.exclusion(n, p.pod, r.Config.Namespace)
+	excluded := s.exclusion(n, p.pod, &r.Config)
 	if excluded.Reason != "" && p.pa == nil && len(kube.WrittenByMBCAS(p.pod)) == 0 {
 		p.facts.Excluded = excluded
 		return p, nil
@@ -91,7 +91,6 @@ func (r *Reconciler) pod(
 	f.QuotaShort, f.Sent, f.Queued = n.shares.Shares[p.pod.UID].By != nil, sent, queued
 	e, _ := restore.ReadEntry(s.ledger.Stored, p.pod.UID)
 	f.InLedger = kube.SameLimits(e.Limits, declared)
-	f.Refused.Reason, f.Refused.Detail = n.Refusal(p.pod)
 	if f.Resolved = p.resolved(); p.rec.refused != nil && len(p.rec.refused.Quotas) > 0 {
 		s.recheckAt = lifecycle.Earlier(s.recheckAt, r.quotas.Await(n.look, s.now))
 	}
@@ -106,11 +105,23 @@ func (r *Reconciler) pod(
 	if rec.status != nil {
 		f.Status = *rec.status
 	}
+	p.bound(s, n)
 	f.Progress, f.Said = podresize.Check(p.pod, kube.ByName(kube.Limits(p.pod)), p.pod.Generation)
 	rec.dates.Translate(s.now, f.Dates()...)
 	rec.Witness(f)
 	f.Memory = rec.Memory
 	return p, nil
+}
+
+// bound finds whether the API server, and what bounds changes, let decisions change the pod.
+func (p *podState) bound(s *snapshot, n *namespaceState) {
+	var again time.Time
+	f := &p.facts
+	f.Refused.Reason, f.Refused.Detail = n.Refusal(p.pod)
+	if f.Excluded.Reason == "" { // the guard judges no other
+		f.Hold, f.CanaryStopped, again = n.guard.Pod(p.pod, !f.Status.FirstApplied.IsZero())
+		s.recheckAt = lifecycle.Earlier(s.recheckAt, again)
+	}
 }
 
 // follow takes in what came of the resize of a pod, which is remembered whatever becomes of this look,
@@ -141,17 +152,18 @@ func (s *snapshot) unknownAutoscaler(n *namespaceState, pod *corev1.Pod) string 
 }
 
 // exclusion is why the market may not manage the pod.
-func (s *snapshot) exclusion(n *namespaceState, pod *corev1.Pod, system string) lifecycle.Cause {
+func (s *snapshot) exclusion(n *namespaceState, pod *corev1.Pod, c *Config) lifecycle.Cause {
 	vpa, managed := n.VPAFor(pod)
 	boost, _ := s.startupBoost(n, pod)
 	reason, _ := eligibility.Eligible(eligibility.Pod{
-		Pod: pod, Mode: n.mode, System: system, VPA: managed, Boost: boost > 0 && n.mode == kube.ModeEnforce,
+		Pod: pod, Mode: n.mode, System: c.Namespace, VPA: managed, Boost: boost > 0 && n.mode == kube.ModeEnforce,
+		PodLevel: c.PodLevel,
 	})
-	c := lifecycle.Cause{Reason: reason}
+	cause := lifecycle.Cause{Reason: reason}
 	if reason == reasons.ManagedByVPA {
-		c.Detail = vpa
+		cause.Detail = vpa
 	}
-	return c
+	return cause
 }
 
 // constrain finds what other objects demand of decisions about the pod, of which its agent is told
@@ -161,6 +173,7 @@ func (r *Reconciler) constrain(
 ) (hpa bool) {
 	p.constraints, hpa = n.ConstraintsOf(p.pod, declared)
 	n.shares.Shares[p.pod.UID].Constrain(&p.constraints)
+	p.constraints.AllowWeights = n.allowsWeights
 	p.constraints.CoordinationPercent = r.coordinator.Factor(p.pod, told)
 	if !n.signalsKnown && told != nil { // after a start, the last known demand holds
 		p.constraints.DemandPercent, p.constraints.DemandBy = told.DemandPercent, told.DemandBy

@@ -84,11 +84,17 @@ var shapes = []shape{
 		},
 	},
 	{
-		name: "with pod-level resources", out: reasons.PodLevelResources, refused: true,
+		name: "with a CPU limit of its own, and of a container", out: reasons.PodLevelAndContainerLimits, refused: true,
 		change: func(p *corev1.Pod) {
 			p.Spec.Resources = &corev1.ResourceRequirements{
 				Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("600m")}, Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")},
 			}
+		},
+	},
+	{
+		name: "with pod-level resources", out: reasons.PodLevelResources, containers: []corev1.Container{apiserver.Container("app", "100m", "")},
+		change: func(p *corev1.Pod) {
+			p.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("600m")}}
 		},
 	},
 	{

@@ -515,7 +515,7 @@ func TestActsNowhereBlind(t *testing.T) {
 			t.Errorf("status %+v, want it as it was: %+v", now.Status, before.Status)
 		}
 		r.limitIs(pod, 2000, "while paused")
-		r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager))
+		r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, time.Now()))
 		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/autoscalers"
+	"github.com/mbcas/mbcas/internal/blastradius/guard"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/controller/requeue"
@@ -85,6 +86,7 @@ type Telemetry struct {
 type pacing struct {
 	resizes  *dispatch.Dispatcher
 	statuses *flowcontrol.Spare // for those that can wait
+	guard    *guard.Guard
 	backoffs *flowcontrol.Backoffs
 	jitter   func(time.Duration) time.Duration
 }
@@ -131,9 +133,10 @@ func (r *Reconciler) Init() *Reconciler {
 		Client: r.Client, Live: r.Live, Namespace: c.Namespace, FreezeAfter: c.FreezeAfter, RestoreAfter: c.RestoreAfter,
 		Events: r.Events, Log: r.Log, Count: r.Metrics.Agents, Changed: r.outageChanged,
 	}
+	r.guard = &guard.Guard{Config: c.Guard, HoldOff: c.RollbackHoldOff, Client: r.Client, Changed: r.requeue.SomeOf}
 	r.resizes, r.statuses = r.dispatcher(), flowcontrol.NewSpare(statusNodes)
 	r.coordinator = &runner.Runner{
-		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, NodeField: nodeField,
+		Config: c.Coordinator, Interval: c.CoordinationInterval, Pods: r.Client, NodeField: kube.NodeField,
 		Now:     now,
 		Fresh:   func(node string, now time.Time) bool { return r.liveness.Age(node, now) < c.FreezeAfter },
 		Price:   r.memory.markets.Price,
@@ -214,7 +217,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // decidedSince says whether an agent has decided about a pod of the node anew since that was looked at.
 func (r *Reconciler) decidedSince(ctx context.Context, s *snapshot) bool {
-	allocations, err := r.allocations(ctx, client.MatchingFields{nodeField: s.node.name})
+	allocations, err := r.allocations(ctx, client.MatchingFields{kube.NodeField: s.node.name})
 	return err == nil && slices.ContainsFunc(s.pods, func(p *podState) bool {
 		now := allocations[allocation.Key(p.pod)]
 		return p.pa != nil && now != nil && now.UID == p.pa.UID && now.Generation > p.pa.Generation
@@ -263,9 +266,6 @@ func (r *Reconciler) failed(pod *corev1.Pod, err error, news bool) {
 	r.Metrics.Errors.Inc()
 }
 
-// nodeField is the field by which pods and allocations are listed.
-const nodeField = "spec.nodeName"
-
 // snapshot is one node as a reconcile sees it.
 type snapshot struct {
 	now  time.Time
@@ -295,13 +295,13 @@ func (r *Reconciler) gather(ctx context.Context, name string, tenure int) (*snap
 		return nil, err
 	}
 	var pods corev1.PodList
-	if err := r.list(ctx, &pods, client.MatchingFields{nodeField: name}); err != nil {
+	if err := r.list(ctx, &pods, client.MatchingFields{kube.NodeField: name}); err != nil {
 		return nil, err
 	}
 	if s.node.LeaseUnread {
 		s.recheckAt = lifecycle.Earlier(s.recheckAt, s.now.Add(failedRetry))
 	}
-	allocations, err := r.allocations(ctx, client.MatchingFields{nodeField: name})
+	allocations, err := r.allocations(ctx, client.MatchingFields{kube.NodeField: name})
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,12 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +38,7 @@ func (r *Reconciler) report(ctx context.Context, s *snapshot, tasks []*task, ove
 			kept = append(kept, t)
 		}
 	}
-	r.Metrics.Allocations(s.node.name, states(kept))
+	r.Metrics.Allocations(s.node.name, counted(kept, r.Config.FreezeAfter))
 	var due, waiting []*task
 	for _, t := range kept {
 		if t.canWait(s.now) {
@@ -96,7 +98,7 @@ func (t *task) canWait(now time.Time) bool {
 		return false
 	}
 	before, after := &t.pa.Status, t.pa.Status.DeepCopy()
-	t.setStatus(after, now)
+	allocation.SetStatus(after, t.Status) // conditions say the same
 	told := before.Phase != after.Phase || before.Reason != after.Reason || before.Message != after.Message
 	ended := t.Done && before.Phase == v1alpha1.PhasePending && now.Sub(t.Status.LastApplied) < unreportedWait
 	if !told || !ended && !atRest(before.Phase) || !atRest(after.Phase) {
@@ -111,15 +113,14 @@ func atRest(p v1alpha1.Phase) bool {
 	return p == v1alpha1.PhaseApplied || p == v1alpha1.PhaseNotApplied || p == v1alpha1.PhaseRestored
 }
 
-// states counts the pods with a PodAllocation by its phase and reason.
-func states(tasks []*task) map[metrics.State]float64 {
-	n := map[metrics.State]float64{}
+// counted are the pods with a PodAllocation, as metrics count them.
+func counted(tasks []*task, freeze time.Duration) (pods []metrics.Pod) {
 	for _, t := range tasks {
 		if t.pa != nil {
-			n[metrics.State{Phase: string(t.Status.Phase), Reason: string(t.Status.Reason)}]++
+			pods = append(pods, metrics.Count(t.pod, t.pa, &t.facts, t.Status, freeze))
 		}
 	}
-	return n
+	return pods
 }
 
 // tell tells the agent of the node what to decide about. What it is told of a pod that was left out, or
@@ -130,13 +131,17 @@ func (r *Reconciler) tell(ctx context.Context, s *snapshot, tasks []*task) {
 	if s.recheckAt = lifecycle.Earlier(s.recheckAt, until); !until.IsZero() {
 		return
 	}
-	pods := s.told.Of(s.leftOut)
+	pods := s.told.Of(s.leftOut, s.node.Suspended)
 	for _, t := range tasks {
 		switch {
 		case t.unseen:
-			pods = append(pods, s.told.Of([]types.UID{t.pod.UID})...)
+			pods = append(pods, s.told.Of([]types.UID{t.pod.UID}, s.node.Suspended)...)
 		case t.pa != nil && !t.Delete && len(t.Status.Declared) > 0 && !t.facts.Ended:
 			t.constraints.NoDecrease = string(t.NoDecrease)
+			if c := &t.constraints; c.AllowWeights {
+				c.WeightsReason = string(cmp.Or(s.node.Suspended, t.facts.KeptFromWeights(t.NoDecrease)))
+				c.AllowWeights = c.WeightsReason == ""
+			}
 			pods = append(pods, allocation.NodePod(t.pa, t.Status.Declared, t.constraints))
 		}
 	}
@@ -159,12 +164,13 @@ func (r *Reconciler) write(ctx context.Context, s *snapshot, t *task) (stored bo
 	if pa == nil {
 		return false, nil
 	}
-	changed := pa.DeepCopy()
-	t.setStatus(&changed.Status, r.Now())
-	if equality.Semantic.DeepEqual(pa.Status, changed.Status) {
+	status := pa.Status.DeepCopy()
+	if !t.setStatus(status, r.Now()) {
 		t.rec.status = nil
 		return true, nil
 	}
+	changed := pa.DeepCopy()
+	changed.Status = *status
 	if !allocation.Records(&pa.Status, &changed.Status) && r.yields(ctx, t) {
 		return false, nil
 	}
@@ -228,15 +234,17 @@ func (r *Reconciler) patchStatus(
 
 // setStatus puts what the task changes into a status. A newer generation of spec that changes nothing
 // else is not worth a write for each pod and decision: the next change carries it.
-func (t *task) setStatus(s *v1alpha1.PodAllocationStatus, now time.Time) {
+func (t *task) setStatus(s *v1alpha1.PodAllocationStatus, now time.Time) (changed bool) {
 	allocation.SetStatus(s, t.Status)
 	allocation.SetConditions(s, now)
 	allocation.SetBoostFault(s, t.boostFault, now)
-	if !equality.Semantic.DeepEqual(t.pa.Status, *s) {
-		s.ObservedGeneration = t.pa.Generation
-		allocation.SetConditions(s, now)
-		allocation.SetBoostFault(s, t.boostFault, now)
+	if equality.Semantic.DeepEqual(&t.pa.Status, s) {
+		return false
 	}
+	s.ObservedGeneration = t.pa.Generation
+	allocation.SetConditions(s, now)
+	allocation.SetBoostFault(s, t.boostFault, now)
+	return true
 }
 
 // skips are the reasons to skip a resize that get an event, and its type.
@@ -283,6 +291,9 @@ func (r *Reconciler) observe(s *snapshot, t *task) {
 	}
 	if why := reasons.InvalidStartupBoost; t.Create && t.boostFault != "" {
 		tell(warning, why, "SkipResize", lifecycle.Sentence(why, t.boostFault))
+	}
+	if _, unknown := kube.ExcludedContainers(t.pod); t.Create && len(unknown) > 0 {
+		tell(warning, reasons.UnknownContainer, "Exclude", lifecycle.Sentence(reasons.UnknownContainer, strings.Join(unknown, ", ")))
 	}
 	if vpa := t.facts.Excluded; vpa.Reason == reasons.ManagedByVPA && t.pa != nil {
 		tell(normal, vpa.Reason, "SkipResize", lifecycle.Sentence(vpa.Reason, vpa.Detail))

@@ -32,6 +32,7 @@ import (
 	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/objectcache"
 	"github.com/mbcas/mbcas/internal/sharding"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/market"
@@ -191,7 +192,7 @@ func (r *rig) start(change ...func(*Reconciler)) (stop func()) {
 	r.Helper()
 	yes := true
 	mgr, err := ctrl.NewManager(r.Config, ctrl.Options{
-		Scheme: r.Client.Scheme(), Cache: CacheOptions(r.config.Namespace),
+		Scheme: r.Client.Scheme(), Cache: objectcache.Options(r.config.Namespace),
 		Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &yes},
 		LeaderElection: r.replica != nil, LeaderElectionID: kube.LeaderLease, LeaderElectionNamespace: r.config.Namespace,
 		LeaderElectionReleaseOnCancel: true,

@@ -203,6 +203,7 @@ var everyFault = []string{
 // checks what came of it. With many schedules, each request meets each other fault, too. The least
 // number of variants was 60 until two writes of the ledger became one.
 func TestCrashes(t *testing.T) {
+	t.Parallel()
 	kinds := everyFault[:2]
 	if *schedules >= 1000 {
 		kinds = everyFault
@@ -222,6 +223,7 @@ func TestCrashes(t *testing.T) {
 // TestSchedules plays random schedules of faults. One that breaks an invariant is made smaller and
 // printed; kept in testdata/schedules, TestKnownSchedules plays it again.
 func TestSchedules(t *testing.T) {
+	t.Parallel()
 	c := schedule.Play(system(), *firstSeed, *schedules, 80, progress(t))
 	for _, f := range c.Failures {
 		t.Errorf("seed %d breaks invariant %d: %s\n%s\n%v", f.Seed, f.Invariant, history.Invariants[f.Invariant], f.Steps, f.Violation)

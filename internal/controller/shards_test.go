@@ -155,10 +155,15 @@ func (s *shards) attempts() map[string][]string {
 	return by
 }
 
-// onceEach fails the test unless every pod was resized to each of the limits once, and by no failed attempt.
+// onceEach fails the test unless every pod was resized to each of the limits once, and by no failed attempt. A replica
+// writes the line about a resize when it has the answer, a moment after the API server has the limit.
 func (s *shards) onceEach(limits ...cpu.Milli) {
 	s.Helper()
-	attempts := s.attempts()
+	var attempts map[string][]string
+	s.until("each resize has its line", func() (bool, any) {
+		attempts = s.attempts()
+		return len(attempts) >= len(limits)*len(s.pods), attempts
+	})
 	if len(attempts) != len(limits)*len(s.pods) {
 		s.Errorf("%d different resizes, want %d for each of %d pods", len(attempts), len(limits), len(s.pods))
 	}
@@ -185,7 +190,7 @@ func (s *shards) paused(value string) time.Duration {
 
 func (s *shards) resumed() {
 	s.Helper()
-	s.must(restore.Resume(s.Context(), s.Client, s.config.Namespace, kube.PluginFieldManager))
+	s.must(restore.Resume(s.Context(), s.Client, s.config.Namespace, kube.PluginFieldManager, time.Now()))
 }
 
 // TestShards: the nodes are divided over two and three replicas, and those of one that is killed have

@@ -41,6 +41,7 @@ func traces(t *testing.T) []*loads.Trace {
 // no invariant breaks, little is written that changes no limit, and what the controller remembers goes
 // with the pods. make soak plays a day.
 func TestSoak(t *testing.T) {
+	t.Parallel()
 	recorded := traces(t)
 	synctest.Test(t, func(t *testing.T) {
 		soak := schedule.Soak{
@@ -79,6 +80,7 @@ func TestSoak(t *testing.T) {
 // TestLiveLoadWritesLittle: with load like that recorded, agents and controller write at most 0.05 times
 // per pod and minute beyond what changes of limits cost, whether limits are applied or not.
 func TestLiveLoadWritesLittle(t *testing.T) {
+	t.Parallel()
 	recorded := traces(t)
 	for _, mode := range []kube.Mode{kube.ModeEnforce, kube.ModeRecommend} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -101,6 +103,7 @@ func TestLiveLoadWritesLittle(t *testing.T) {
 
 // TestNothingIsWrittenWithinBands: while load varies by five percent, where it throttles no pod, nothing but Leases is written.
 func TestNothingIsWrittenWithinBands(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []kube.Mode{kube.ModeEnforce, kube.ModeRecommend} {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -124,6 +127,7 @@ func TestNothingIsWrittenWithinBands(t *testing.T) {
 // TestAgentsWhoseClockJumps: while the clock of a node jumps by minutes, to and fro, and its agent also starts anew,
 // Leases are renewed and pods are resized as with clocks that go right, and nothing breaks.
 func TestAgentsWhoseClockJumps(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		steps := []string{"15m agent n1 stop", "15m5s agent n1 start", "25m agent n1 stop", "25m10s agent n1 start", "35m crash A", "35m1s start A"}
 		run := func(clocks ...string) (renewals, resizes int) {
@@ -154,6 +158,7 @@ func TestAgentsWhoseClockJumps(t *testing.T) {
 // records to each other for longer and longer, instead of writing as fast as watches tell them. Nothing else
 // breaks, and in the end both come to rest.
 func TestTwoControllers(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		// Without jitter: which waits it makes short depends on the order of goroutines, and so would the count.
 		steady := system()

@@ -30,6 +30,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/autoscalers"
+	"github.com/mbcas/mbcas/internal/blastradius/guard"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/controller/order"
 	"github.com/mbcas/mbcas/internal/demandsignal"
@@ -41,8 +42,8 @@ import (
 // depend on, and run the rest of the controller.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	for _, o := range []client.Object{&corev1.Pod{}, &v1alpha1.PodAllocation{}} {
-		name := func(o client.Object) []string { return []string{nodeName(o)} }
-		if err := mgr.GetFieldIndexer().IndexField(ctx, o, nodeField, name); err != nil {
+		name := func(o client.Object) []string { return []string{kube.NodeNameOf(o)} }
+		if err := mgr.GetFieldIndexer().IndexField(ctx, o, kube.NodeField, name); err != nil {
 			return fmt.Errorf("index %T by node: %w", o, err)
 		}
 	}
@@ -67,7 +68,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		}
 	}
 	vpas := &autoscalers.VPAs{}
-	r.lookups.vpas = vpas
+	r.lookups.vpas, r.guard.Spread = vpas, r.spread(leads)
 	setups := []interface{ Setup(mgr ctrl.Manager) error }{
 		&autoscalers.Discovery{
 			VPAs: vpas, API: r.Gate.Discovery, Reviews: r.Gate.API, Live: r.Live, Now: r.Now, Log: r.Log,
@@ -76,8 +77,9 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		&restore.Acknowledger{
 			Client: r.Client, Namespace: r.Config.Namespace, InFlight: r.Gate.InFlight.Load, Wake: r.requeue.Pause,
 			Blocked: r.Gate.Published, Warning: r.liveness.Warning, Changed: r.pauseChanged,
-			Acknowledge: r.Replica.Acknowledge, Leads: leads,
+			Acknowledge: r.Replica.Acknowledge, Leads: leads, HoldChanged: r.guard.Spread.HoldChanged,
 		},
+		r.guard.Spread,
 	}
 	if r.ReadMetric != nil {
 		signals := &demandsignal.Controller{
@@ -96,6 +98,15 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	return r.watch(mgr)
 }
 
+// spread counts harm, and holds decisions where it spreads.
+func (r *Reconciler) spread(leads func() bool) *guard.Spread {
+	return &guard.Spread{
+		Rule: r.Config.Guard.Harm, Client: r.Client, Namespace: r.Config.Namespace, Now: r.Now, Leads: leads,
+		Events: r.Events, Log: r.Log, Changed: r.requeue.AllNodes,
+		Count: r.Metrics.HarmedWorkloads, Held: r.Metrics.HarmHeld, Recent: r.Config.RollbackWindow,
+	}
+}
+
 // watch has changes that decisions depend on lead to a reconcile of the nodes that they concern.
 func (r *Reconciler) watch(mgr ctrl.Manager) error {
 	namespace := &metav1.PartialObjectMetadata{}
@@ -112,10 +123,7 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		{&v1alpha1.PodAllocation{}, func(o client.Object) any { return []any{o.GetUID(), o.GetGeneration()} }},
 		{&v1alpha1.NodeAllocation{}, func(client.Object) any { return nil }}, // written here alone; one that is deleted counts
 		{&corev1.Node{}, func(o client.Object) any { return nodeOf(o.(*corev1.Node)) }},
-		{namespace, func(o client.Object) any {
-			a := o.GetAnnotations()
-			return []any{o.GetLabels(), a[kube.BelowDeclaredKey], a[kube.StartupBoostKey]}
-		}},
+		{namespace, func(o client.Object) any { return kube.NamespaceSettings(o) }},
 		{&corev1.ResourceQuota{}, func(o client.Object) any { // its usage: see shares.Divider
 			q := o.(*corev1.ResourceQuota)
 			room, _ := constraints.CPUQuotaOf(q)
@@ -182,7 +190,7 @@ func (r *Reconciler) nodesOf(ctx context.Context, o client.Object) (requests []r
 	var err error
 	switch o := o.(type) {
 	case *corev1.Pod, *v1alpha1.PodAllocation:
-		names = []string{nodeName(o)}
+		names = []string{kube.NodeNameOf(o)}
 	case *v1alpha1.NodeAllocation:
 		names = []string{o.Name}
 	case *coordinationv1.Lease:
@@ -215,14 +223,6 @@ func (r *Reconciler) nodesOf(ctx context.Context, o client.Object) (requests []r
 		}
 	}
 	return requests
-}
-
-// nodeName is the node of a pod or an allocation; "" where there is none.
-func nodeName(o client.Object) string {
-	if pod, ok := o.(*corev1.Pod); ok {
-		return pod.Spec.NodeName
-	}
-	return o.(*v1alpha1.PodAllocation).Spec.NodeName
 }
 
 // nodeOfLease takes the renewal of an agent's Lease in, and returns its node if the Lease was

@@ -45,7 +45,7 @@ func (c Config) Validate() error {
 // that is below 0.
 func (c Config) Next(saved time.Duration, unused float64, elapsed time.Duration) time.Duration {
 	decay := math.Exp2(-elapsed.Seconds() / c.HalfLife.Seconds())
-	saved = time.Duration(float64(saved)*decay + unused*float64(elapsed))
+	saved = time.Duration(float64(float64(saved)*decay) + float64(unused*float64(elapsed)))
 	return min(max(saved, 0), c.MaxSaved)
 }
 

@@ -188,5 +188,5 @@ func (c Config) smooth(from, to, seconds float64) float64 {
 	if to > from {
 		alpha = c.Rise
 	}
-	return from + (to-from)*(1-math.Pow(1-alpha, seconds))
+	return from + float64((to-from)*(1-math.Pow(1-alpha, seconds)))
 }

@@ -16,6 +16,8 @@ type Pod struct {
 	Ceiling cpu.Milli
 	// IncreaseOnNeed says that the pod shares a short quota with others: it needs more to be raised, and publishes its demand soon.
 	IncreaseOnNeed bool
+	// PublishDemand says that an autoscaler acts on the demand of the pod, so that it is published soon.
+	PublishDemand bool
 	// DemandPercent is the factor of a DemandSignal on its demand, for the price alone; below 100 it
 	// has no effect.
 	DemandPercent int32
@@ -62,7 +64,7 @@ func PriorityMultiplier(priority int32) float64 {
 	case priority <= 1000:
 		return 1
 	}
-	return min(8, 1+math.Log2(float64(priority)/1000)/2)
+	return min(8, 1+float64(math.Log2(float64(priority)/1000)/2))
 }
 
 // minBudget is the budget of a pod without requests: the kernel gives it 2 shares, and 1024 for a

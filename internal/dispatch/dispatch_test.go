@@ -164,6 +164,11 @@ func TestHangsAlone(t *testing.T) {
 	}
 }
 
+func length(m *sync.Map) (n int) {
+	m.Range(func(any, any) bool { n++; return true })
+	return n
+}
+
 // TestManyHangAlone: while resizes of a hundred namespaces hang, for longer than a resize may take, each
 // increase of a namespace whose resizes were answered is made at once, also when the hanging begins after
 // they were answered, too.
@@ -171,8 +176,10 @@ func TestManyHangAlone(t *testing.T) {
 	for name, answersFirst := range map[string]bool{"at first": false, "later": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				const namespaces = 100
 				var healthy, sick, hanging, most atomic.Int64
 				var hangs atomic.Bool
+				var hung sync.Map // namespaces
 				b := newBench(flowcontrol.DefaultConfig(), func(pod *corev1.Pod) podresize.Result {
 					if pod.Namespace == "healthy" {
 						healthy.Add(1)
@@ -185,6 +192,7 @@ func TestManyHangAlone(t *testing.T) {
 					most.Store(max(most.Load(), hanging.Add(1)))
 					defer hanging.Add(-1)
 					time.Sleep(podresize.Timeout)
+					hung.Store(pod.Namespace, true)
 					return podresize.Result{Outcome: podresize.Unknown}
 				})
 				ctx, cancel := context.WithCancel(t.Context())
@@ -202,7 +210,7 @@ func TestManyHangAlone(t *testing.T) {
 				offer("healthy", 1)
 				time.Sleep(time.Minute) // the bursts are there
 				all := func() {
-					for i := range 100 {
+					for i := range namespaces {
 						offer(fmt.Sprint("sick-", i), 5)
 					}
 				}
@@ -211,8 +219,13 @@ func TestManyHangAlone(t *testing.T) {
 					time.Sleep(time.Minute)
 				}
 				hangs.Store(true)
-				if all(); answersFirst { // until each has hung once
-					time.Sleep(3 * podresize.Timeout)
+				all()
+				for i := 0; answersFirst && length(&hung) < namespaces; i++ { // a namespace that has not hung counts as prompt
+					if i == 100 {
+						t.Fatalf("%d of %d namespaces have hung", length(&hung), namespaces)
+					}
+					time.Sleep(podresize.Timeout)
+					synctest.Wait()
 				}
 				synctest.Wait()
 				waited, made := 0, healthy.Load()
@@ -226,7 +239,7 @@ func TestManyHangAlone(t *testing.T) {
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
-				if waited > 0 || sick.Load() < 100 || most.Load() < 16 {
+				if waited > 0 || sick.Load() < namespaces || most.Load() < 16 {
 					t.Errorf("%d of 600 wait beside %d attempts that hang, %d at once", waited, sick.Load(), most.Load())
 				}
 				cancel()

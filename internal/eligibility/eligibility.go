@@ -4,6 +4,7 @@
 //   - EveryExclusion: each fact that excludes a pod does so by itself, with its own reason.
 //   - StartingPodsAreManaged: a pod that its kubelet is about to start is managed, one that cannot start is not.
 //   - UnlimitedContainersDoNotExclude: the resizePolicy of a container without a CPU limit does not matter.
+//   - ExcludedContainers: nor does that of a container that its owner excluded; a pod of which all are excluded is opted out.
 package eligibility
 
 import (
@@ -23,6 +24,8 @@ type Pod struct {
 	VPA    bool      // a VerticalPodAutoscaler writes the pod's CPU
 	// Boost: its limits are raised while it starts, so it is managed as soon as it has a node.
 	Boost bool
+	// PodLevel: the installation manages pods by a CPU limit of their own.
+	PodLevel bool
 }
 
 // exclusions are the reasons not to manage a pod, in the order in which they count: from what the
@@ -34,7 +37,7 @@ var exclusions = []struct {
 	{reasons.SystemNamespace, func(p Pod) bool { return kube.AlwaysUnmanaged(p.Namespace, p.System) }},
 	{reasons.NamespaceOff, func(p Pod) bool { return p.Mode == kube.ModeOff }},
 	{reasons.OptedOut, func(p Pod) bool {
-		return p.Labels[kube.ManagedKey] == "false" || p.Annotations[kube.ManagedKey] == "false"
+		return p.Labels[kube.ManagedKey] == "false" || p.Annotations[kube.ManagedKey] == "false" || allExcluded(p.Pod)
 	}},
 	{reasons.InvalidAnnotation, func(p Pod) bool { _, err := kube.MaxCPU(p.Pod); return err != nil }},
 	{reasons.ManagedByVPA, func(p Pod) bool { return p.VPA }},
@@ -47,21 +50,45 @@ var exclusions = []struct {
 	{reasons.WindowsPod, func(p Pod) bool { return p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows }},
 	{reasons.GuaranteedQoS, func(p Pod) bool { return p.Status.QOSClass == corev1.PodQOSGuaranteed }},
 	{reasons.BestEffortQoS, func(p Pod) bool { return p.Status.QOSClass == corev1.PodQOSBestEffort }},
-	{reasons.PodLevelResources, func(p Pod) bool { return p.Spec.Resources != nil }},
+	{reasons.PodLevelAndContainerLimits, func(p Pod) bool { return kube.HasPodLimit(p.Pod) && !kube.SharesLimit(p.Pod) }},
+	{reasons.PodLevelResources, func(p Pod) bool {
+		return p.Spec.Resources != nil && !(p.PodLevel && kube.HasPodLimit(p.Pod) && kube.PodLevelResizes(p.Pod))
+	}},
 	{reasons.RuntimeClass, func(p Pod) bool { return p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName != "" }},
 	{reasons.NoCPULimit, func(p Pod) bool { return len(kube.Limits(p.Pod)) == 0 }},
 	{reasons.ResizeRestarts, func(p Pod) bool {
+		excluded, _ := kube.ExcludedContainers(p.Pod)
 		return slices.ContainsFunc(kube.Containers(p.Pod), func(c kube.Container) bool {
-			return c.Limit() > 0 && c.RestartsOnResize()
+			return c.Limit() > 0 && c.RestartsOnResize() && !excluded[c.Spec.Name]
 		})
 	}},
 	{reasons.NodeCannotResize, statusWithoutResources},
 }
 
+// allExcluded says whether the owner of the pod excluded each container that has a limit, or one of those that share a limit:
+// it cannot keep its own.
+func allExcluded(pod *corev1.Pod) bool {
+	excluded, _ := kube.ExcludedContainers(pod)
+	if len(excluded) > 0 && kube.SharesLimit(pod) {
+		return true
+	}
+	with, without := 0, 0
+	for _, c := range kube.Containers(pod) {
+		switch {
+		case c.Limit() == 0:
+		case excluded[c.Spec.Name]:
+			with++
+		default:
+			without++
+		}
+	}
+	return with > 0 && without == 0
+}
+
 // statusWithoutResources says whether a running container's status has no resources, so that the
 // kubelet is too old to resize. Like for the API server, the first running container alone counts.
 func statusWithoutResources(p Pod) bool {
-	for _, c := range kube.Containers(p.Pod) {
+	for _, c := range kube.EachContainer(p.Pod) {
 		if c.Status != nil && c.Status.State.Running != nil {
 			return c.Status.Resources == nil
 		}

@@ -35,6 +35,7 @@ func TestEveryExclusion(t *testing.T) {
 		{reasons.NamespaceOff, func(p *Pod) { p.Mode = kube.ModeOff }},
 		{reasons.OptedOut, func(p *Pod) { p.Labels[kube.ManagedKey] = "false" }},
 		{reasons.OptedOut, func(p *Pod) { p.Annotations[kube.ManagedKey] = "false" }},
+		{reasons.OptedOut, func(p *Pod) { p.Annotations[kube.ExcludeContainersKey] = "app, proxy" }},
 		{reasons.InvalidAnnotation, func(p *Pod) { p.Annotations[kube.MaxCPUKey] = "two" }},
 		{reasons.InvalidAnnotation, func(p *Pod) { p.Annotations[kube.MaxCPUKey] = "-1" }},
 		{reasons.ManagedByVPA, func(p *Pod) { p.VPA = true }},
@@ -44,7 +45,12 @@ func TestEveryExclusion(t *testing.T) {
 		{reasons.WindowsPod, func(p *Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }},
 		{reasons.GuaranteedQoS, func(p *Pod) { p.Status.QOSClass = corev1.PodQOSGuaranteed }},
 		{reasons.BestEffortQoS, func(p *Pod) { p.Status.QOSClass = corev1.PodQOSBestEffort }},
+		{reasons.PodLevelAndContainerLimits, func(p *Pod) { shareLimit(p); p.Spec.Containers[1].Resources.Limits = podtest.CPU("1") }},
+		{reasons.PodLevelAndContainerLimits, func(p *Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Limits: podtest.CPU("1")} }},
 		{reasons.PodLevelResources, func(p *Pod) { p.Spec.Resources = &corev1.ResourceRequirements{} }},
+		{reasons.PodLevelResources, func(p *Pod) { shareLimit(p); p.PodLevel = false }},
+		{reasons.PodLevelResources, func(p *Pod) { shareLimit(p); p.Status.Resources = nil }},
+		{reasons.PodLevelResources, func(p *Pod) { shareLimit(p); delete(p.Spec.Resources.Limits, corev1.ResourceCPU) }},
 		{reasons.RuntimeClass, func(p *Pod) { p.Spec.RuntimeClassName = new("gvisor") }},
 		{reasons.NoCPULimit, func(p *Pod) {
 			p.Spec.Containers[0].Resources.Limits, p.Spec.InitContainers[1].Resources.Limits = nil, nil
@@ -64,12 +70,61 @@ func TestEveryExclusion(t *testing.T) {
 	}
 }
 
+// shareLimit gives the pod a CPU limit of its own instead of those of its containers, which the cluster can resize.
+func shareLimit(p *Pod) {
+	p.PodLevel = true
+	podtest.ShareLimit(p.Pod, "200m", "1")
+}
+
+// TestSharedLimit: a pod of which all containers share its own limit is managed, unless one of them would restart or is
+// excluded.
+func TestSharedLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*corev1.Pod)
+		want   reasons.Reason
+	}{
+		"as it is":                      {func(*corev1.Pod) {}, ""},
+		"a container would restart":     {func(p *corev1.Pod) { p.Spec.Containers[1].ResizePolicy = restartsFor(corev1.ResourceCPU) }, reasons.ResizeRestarts},
+		"a container is excluded":       {func(p *corev1.Pod) { p.Annotations[kube.ExcludeContainersKey] = "exporter" }, reasons.OptedOut},
+		"an init container has a limit": {func(p *corev1.Pod) { p.Spec.InitContainers[0].Resources.Limits = podtest.CPU("1") }, reasons.PodLevelAndContainerLimits},
+	} {
+		p := eligible()
+		shareLimit(&p)
+		c.change(p.Pod)
+		kube.TrimPod(p.Pod)
+		if r, ok := Eligible(p); r != c.want || ok != (c.want == "") {
+			t.Errorf("%s: %q, eligible %v, want %q", name, r, ok, c.want)
+		}
+	}
+}
+
 func TestUnlimitedContainersDoNotExclude(t *testing.T) {
 	p := eligible()
 	p.Spec.Containers[1].ResizePolicy = restartsFor(corev1.ResourceCPU)
 	p.Spec.Containers[0].ResizePolicy = restartsFor(corev1.ResourceMemory)
 	if r, ok := Eligible(p); !ok {
 		t.Errorf("excluded: %v", r)
+	}
+}
+
+// TestExcludedContainers: a container that is excluded may restart when it is resized, as it is not. A pod with another
+// container with a limit is managed, whatever else is named.
+func TestExcludedContainers(t *testing.T) {
+	p := eligible()
+	p.Spec.InitContainers[1].ResizePolicy = restartsFor(corev1.ResourceCPU)
+	if r, ok := Eligible(p); ok || r != reasons.ResizeRestarts {
+		t.Errorf("a container that restarts: %v, %v", r, ok)
+	}
+	for _, names := range []string{"proxy", " proxy ,", "proxy,exporter,migrate,nothing"} {
+		p.Annotations[kube.ExcludeContainersKey] = names
+		if r, ok := Eligible(p); !ok {
+			t.Errorf("%q: %v", names, r)
+		}
+	}
+	p.Annotations[kube.ExcludeContainersKey] = "exporter"
+	p.Spec.Containers[0].Resources.Limits, p.Spec.InitContainers[1].Resources.Limits = nil, nil
+	if r, _ := Eligible(p); r != reasons.NoCPULimit {
+		t.Errorf("without any limit: %v", r)
 	}
 }
 

@@ -118,7 +118,11 @@ func openIn(dir string, names [files]string, from []int, need int, fd *[files]in
 	return nil
 }
 
+// close closes its files; a nil group has none.
 func (g *group) close() {
+	if g == nil {
+		return
+	}
 	for i := range g.fd {
 		g.closeFile(i)
 	}

@@ -32,7 +32,7 @@ const (
 func (h *Host) resolve(p *pod, now time.Time) (search bool) {
 	path, names, ok := h.directory(p, now)
 	if ok && p.own.group == nil {
-		p.own.group = h.open(path, "")
+		p.own.group = h.open(path, p.own.id)
 	}
 	for _, m := range p.containers {
 		if m.group != nil {
@@ -91,7 +91,7 @@ func (h *Host) directory(p *pod, now time.Time) (path string, names []string, ok
 }
 
 // open is nil where there is no such cgroup; the next Read tries again. id is that of its
-// container, or empty.
+// container, or Target.Whole.
 func (h *Host) open(path, id string) *group {
 	g, err := h.tree.open(path, id != "", h.pressures(id))
 	if err != nil {

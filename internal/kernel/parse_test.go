@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"math/big"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -283,5 +285,30 @@ func checkFieldError(t *testing.T, err error) {
 	var field *fieldError
 	if err != nil && (!errors.As(err, &field) || field.Field == "" || len(err.Error()) > 200) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestBPFScheduler: a sched_ext scheduler is named while it is enabled.
+func TestBPFScheduler(t *testing.T) {
+	for name, c := range map[string]struct{ state, ops, want string }{
+		"a kernel without it": {"", "", ""},
+		"none is loaded":      {"disabled\n", "", ""},
+		"it is being loaded":  {"enabling\n", "lavd\n", ""},
+		"it is loaded":        {"enabled\n", "lavd\n", "lavd"},
+		"it has no name":      {"enabled\n", "", "unknown"},
+	} {
+		sys := t.TempDir()
+		for file, text := range map[string]string{"state": c.state, "root/ops": c.ops} {
+			path := filepath.Join(sys, "kernel/sched_ext", file)
+			if text == "" {
+				continue
+			}
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := BPFScheduler(sys); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }

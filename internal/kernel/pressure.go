@@ -23,7 +23,7 @@ func (p *pod) beginRead(now time.Time) {
 	p.fullReadAt = now.Add(interval)
 }
 
-// enforces says whether the quotas of the containers, as last read, are those of the target's limits.
+// enforces says whether the quotas, as last read, are those of the target's limits.
 func (p *pod) enforces(t Target) bool {
 	if len(t.Limits) != len(t.Containers) {
 		return false
@@ -34,7 +34,7 @@ func (p *pod) enforces(t Target) bool {
 			return false
 		}
 	}
-	return true
+	return t.Whole == "" || len(t.Limits) == 0 || p.own.group == nil || p.own.group.quotaRead.Enforces(t.Limits[0])
 }
 
 // noteBusy notes whether the share of the CPUs that are busy has reached Config.PressureFrom since the
@@ -58,8 +58,8 @@ func (h *Host) newStalls(n int) []Stalls {
 	return make([]Stalls, n)
 }
 
-// pressures are the pressure files to read of a container or, with an empty id, of a pod's own
-// cgroup: none, as no decision uses them.
+// pressures are the pressure files to read of a container or a whole pod or, with an empty id, of a
+// pod's own cgroup otherwise: none, as no decision uses them.
 func (h *Host) pressures(id string) []int {
 	switch {
 	case h.psiUnsupported || id == "":

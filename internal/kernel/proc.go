@@ -3,12 +3,31 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
+
+// BPFScheduler is the name of the sched_ext scheduler that is loaded, from the machine's sysfs; empty where none is, or
+// where sysfs does not tell. Such a scheduler decides itself whether CPU limits hold
+// (Documentation/scheduler/sched-ext.rst).
+func BPFScheduler(sys string) string {
+	dir := filepath.Join(sys, "kernel/sched_ext")
+	state, err := os.ReadFile(filepath.Join(dir, "state"))
+	if err != nil || strings.TrimSpace(string(state)) != "enabled" {
+		return ""
+	}
+	name, err := os.ReadFile(filepath.Join(dir, "root/ops"))
+	if err != nil {
+		return "unknown"
+	}
+	return cmp.Or(strings.TrimSpace(string(name)), "unknown")
+}
 
 // procFiles are the machine-wide files of /proc. The descriptor of an absent file is -1.
 type procFiles struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kernel/cgroupname"
 )
 
-// member is a cgroup to read: a container's or, with an empty id, a pod's own.
+// member is a cgroup to read: a container's or, with the id Target.Whole, a pod's own.
 type member struct {
 	id           string
 	group        *group // nil: not found
@@ -92,7 +92,7 @@ func newSample(targets []Target) (out Sample, containers int) {
 	out = Sample{Pods: make([]PodSample, len(targets))}
 	groups := make([]Group, containers)
 	for i, t := range targets {
-		out.Pods[i] = PodSample{Pod: t.Pod, Containers: groups[:len(t.Containers):len(t.Containers)]}
+		out.Pods[i] = PodSample{Pod: t.Pod, Own: Group{ID: t.Whole}, Containers: groups[:len(t.Containers):len(t.Containers)]}
 		groups = groups[len(t.Containers):]
 		for j, id := range t.Containers {
 			out.Pods[i].Containers[j].ID = id
@@ -140,6 +140,10 @@ func (h *Host) track(t Target) *pod {
 		h.pods[t.Pod] = p
 	}
 	p.read = h.reads
+	if p.own.id != t.Whole { // other files of it are read
+		p.own.group.close()
+		p.own, p.lookups = member{id: t.Whole}, 0
+	}
 	for _, id := range t.Containers {
 		if id == "" { // not created yet
 			continue
@@ -175,18 +179,14 @@ func (h *Host) closeUnused(tick uint64) {
 			if m.read == tick {
 				return false
 			}
-			if m.group != nil {
-				m.group.close()
-			}
+			m.group.close()
 			delete(h.displaced, m.id)
 			return true
 		})
 		if p.read == tick {
 			return false
 		}
-		if p.own.group != nil {
-			p.own.group.close()
-		}
+		p.own.group.close()
 		return true
 	})
 }

@@ -252,3 +252,26 @@ func TestRealWatch(t *testing.T) {
 	c.AddPod(cgroups.Burstable, uid(2), id(2))
 	await(t, hints)
 }
+
+// TestRealWholePod: a pod's cgroup and its container's with the same quota, as the kubelet gives both a pod-level limit. The
+// kernel counts throttling at either of them, so both are read.
+func TestRealWholePod(t *testing.T) {
+	c := newReal(t)
+	target := c.AddPod(cgroups.Burstable, uid(1), id(1))
+	target.Whole = "whole"
+	path := c.Container(cgroups.Burstable, uid(1), id(1))
+	c.setLimit(c.Pod(cgroups.Burstable, uid(1)), 20*time.Millisecond)
+	c.setLimit(path, 20*time.Millisecond)
+	h := c.open(nil)
+	c.spin(path)
+	var p kernel.PodSample
+	cgroups.Eventually(t, "20 throttled periods", func() bool {
+		p = h.Read([]kernel.Target{target}).Pods[0]
+		return max(p.Own.Stat.Throttled, p.Containers[0].Stat.Throttled) >= 20
+	})
+	if p.Own.Stat.Usage <= 0 || p.Own.Quota.Limit != 20*time.Millisecond {
+		t.Errorf("the pod is read as %+v", p.Own)
+	}
+	t.Logf("throttled: pod %d of %d periods, container %d of %d", p.Own.Stat.Throttled, p.Own.Stat.Periods,
+		p.Containers[0].Stat.Throttled, p.Containers[0].Stat.Periods)
+}

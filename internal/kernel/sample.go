@@ -43,6 +43,8 @@ type Target struct {
 	// Limits are the limits in the pod's spec, in the order of Containers; 0: none. Quotas that enforce
 	// them are read at FullReadInterval alone. Nil: they are not known, and each Read reads the quotas.
 	Limits []cpu.Milli
+	// Whole names the pod where all Limits are one, that of its own cgroup, which is read like a container's; "": it is not.
+	Whole string
 }
 
 // Sample is the counters of a node at one time. Pods are in the order of the targets.
@@ -80,14 +82,14 @@ type PodSample struct {
 
 // Group is the counters of one cgroup.
 type Group struct {
-	ID    string    // the container ID; empty for a pod's own cgroup
+	ID    string    // the container ID; Target.Whole for a pod's own cgroup
 	Found bool      // false: no such cgroup, or it was removed while being read; the rest is zero
 	At    time.Time // when it was read
 	Stat  Stat
 	Quota Quota // as last read: see Target.Limits
 
 	// Pressure is that for a CPU as last read: see Config.PressureFrom. It is not read of a pod's own
-	// cgroup.
+	// cgroup without Target.Whole.
 	Pressure   Pressure
 	PressureAt time.Time // when it was read, if that was before At
 	Stalls     *Stalls   // nil: not read, or the pod's own cgroup
@@ -110,7 +112,7 @@ type Stalls struct {
 // Stat holds counters of cpu.stat. They only grow while the cgroup lives.
 type Stat struct {
 	// Usage is CPU time consumed (usage_usec; cpuacct.usage on v1). Hierarchical. On v1 and hybrid it
-	// is not read of a pod's own cgroup.
+	// is not read of a pod's own cgroup without Target.Whole.
 	Usage time.Duration
 	// Periods counts CFS periods in which the group was runnable and had a quota.
 	Periods uint64

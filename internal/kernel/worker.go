@@ -101,9 +101,7 @@ func (w *worker) run() {
 		w.readPod(p, t, stalls)
 		if !w.end(r) {
 			for _, m := range p.members() {
-				if m.group != nil {
-					m.group.close()
-				}
+				m.group.close()
 			}
 			p.released.Store(true)
 			return
@@ -194,7 +192,7 @@ func (h *Host) takeFaults() {
 
 // readPod reads the pod's own cgroup and its containers.
 func (w *worker) readPod(p *pod, t Target, stalls bool) {
-	w.own, w.found, w.stalls = Group{}, w.found[:0], w.stalls[:0]
+	w.own, w.found, w.stalls = Group{ID: t.Whole}, w.found[:0], w.stalls[:0]
 	w.pressures, w.quotas = w.pressures || p.due, p.due || !p.enforces(t)
 	w.read(p, &p.own, &w.own)
 	for i, id := range t.Containers {

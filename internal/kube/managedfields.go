@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
 )
 
 // The API server records in metadata.managedFields, in the same write that changes a limit, which
@@ -20,30 +22,44 @@ const ancientManager = "ancient-changes"
 
 // WrittenByMBCAS are the containers whose CPU limit was certainly last written by MBCAS.
 func WrittenByMBCAS(pod *corev1.Pod) map[string]bool {
-	names := map[string]bool{}
-	for _, m := range pod.ManagedFields {
-		if isOwnResize(m) {
-			_ = addCPULimits(m, names) // what cannot be read is no proof
-		}
-	}
-	return names
+	certain, _ := Written(pod)
+	return certain
 }
 
 // PossiblyWrittenByMBCAS are the containers whose CPU limit may have been last written by MBCAS:
 // those of WrittenByMBCAS while managedFields are complete, else all with a limit. The limit of any
 // other container is its owner's, or an external change.
 func PossiblyWrittenByMBCAS(pod *corev1.Pod) map[string]bool {
-	switch {
-	case neverResized(pod):
-		return nil
-	case fieldsComplete(pod):
-		return WrittenByMBCAS(pod)
+	_, possible := Written(pod)
+	return possible
+}
+
+// Written are the containers of WrittenByMBCAS and of PossiblyWrittenByMBCAS, perhaps as the same map. It reads
+// managedFields once for both.
+func Written(pod *corev1.Pod) (certain, possible map[string]bool) {
+	certain = map[string]bool{}
+	// Fields are complete while they still name the pod's creator, no managers were merged, and the
+	// entries of MBCAS can be read. Fields that were wiped prove nothing.
+	resized, creator, whole := false, false, true
+	for _, m := range pod.ManagedFields {
+		if isOwnResize(m) {
+			resized = true
+			whole = addCPULimits(m, certain) && whole // what cannot be read is no proof
+		}
+		whole = whole && m.Manager != ancientManager
+		creator = creator || m.Subresource == "" && (m.FieldsV1 == nil || ownsContainers(m))
 	}
-	all := map[string]bool{}
+	switch complete := whole && creator; {
+	case pod.Generation == 1, complete && !resized: // the pod itself proves that MBCAS never resized it
+		return certain, nil
+	case complete:
+		return certain, certain
+	}
+	possible = map[string]bool{}
 	for _, l := range Limits(pod) {
-		all[l.Name] = true
+		possible[l.Name] = true
 	}
-	return all
+	return certain, possible
 }
 
 // ResizedByOthers is when another manager last resized a container whose CPU limit it wrote, in whole
@@ -104,10 +120,14 @@ func addCPULimits(m metav1.ManagedFieldsEntry, names map[string]bool) bool {
 			Resources struct {
 				Limits map[string]json.RawMessage `json:"f:limits"`
 			} `json:"f:resources"`
+			CPU json.RawMessage `json:"f:cpu"` // of the pod's own limits
 		} `json:"f:spec"`
 	}
 	if m.FieldsV1 == nil || json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) != nil {
 		return false
+	}
+	if fields.Spec["f:resources"]["f:limits"].CPU != nil {
+		names[v1alpha1.PodLevel] = true
 	}
 	for _, list := range []string{"f:containers", "f:initContainers"} {
 		for key, c := range fields.Spec[list] {
@@ -126,25 +146,6 @@ func keyName(key string) string {
 		_ = json.Unmarshal(raw, &k) // a key without a name matches no container
 	}
 	return k.Name
-}
-
-// neverResized says whether the pod itself proves that MBCAS never resized it: its spec was never
-// changed, or its managedFields are complete without an entry of MBCAS.
-func neverResized(pod *corev1.Pod) bool {
-	return pod.Generation == 1 || fieldsComplete(pod) && !slices.ContainsFunc(pod.ManagedFields, isOwnResize)
-}
-
-// fieldsComplete says whether managedFields still name the pod's creator, no managers were merged,
-// and the entries of MBCAS can be read. Fields that were wiped prove nothing.
-func fieldsComplete(pod *corev1.Pod) bool {
-	creator := false
-	for _, m := range pod.ManagedFields {
-		if m.Manager == ancientManager || isOwnResize(m) && !addCPULimits(m, map[string]bool{}) {
-			return false
-		}
-		creator = creator || m.Subresource == "" && (m.FieldsV1 == nil || ownsContainers(m))
-	}
-	return creator
 }
 
 func ownsContainers(m metav1.ManagedFieldsEntry) bool {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
@@ -29,6 +30,19 @@ const (
 	// CPU limits of its pods at their declared limits or above.
 	BelowDeclaredKey   = "mbcas.io/below-declared"
 	BelowDeclaredNever = "never"
+	// ShareSignalKey as label or annotation of a Pod with the value "true" has the controller export what the pod's
+	// workload demands beyond its share, for an autoscaler.
+	ShareSignalKey = "mbcas.io/share-signal"
+	// ExcludeContainersKey as annotation of a Pod names the containers, separated by commas, that keep their declared
+	// CPU limits.
+	ExcludeContainersKey = "mbcas.io/exclude-containers"
+	// DefaultLimitKey as label of a Namespace is the CPU limit, in cores, that the component default-limits gives
+	// containers of its new pods that have none. It sets the label on these pods, too.
+	DefaultLimitKey = "mbcas.io/default-limit"
+	// WeightsKey as label of a Namespace with the value WeightsAllow lets MBCAS change class and weight of the CPU of
+	// its pods.
+	WeightsKey   = "mbcas.io/weights"
+	WeightsAllow = "allow"
 )
 
 // AllowDecreaseKey as annotation of a HorizontalPodAutoscaler or a PodDisruptionBudget with the
@@ -61,6 +75,10 @@ const (
 	SwitchName      = "mbcas"
 	PausedKey       = "paused"
 	AcknowledgedKey = "acknowledged"
+	// HarmHoldKey is why decisions only raise limits up to the declared ones until "kubectl mbcas resume", as harm has spread.
+	HarmHoldKey = "harmHold"
+	// HarmEndedKey is the date of the last "kubectl mbcas resume". Harm from before does not count again.
+	HarmEndedKey = "harmEnded"
 	// BlockedKey is the reason why the controller can resize no pod of the cluster, and
 	// BlockedMessageKey the reason in a sentence.
 	BlockedKey        = "blocked"
@@ -201,3 +219,7 @@ func Newer(a, b metav1.Object) bool {
 	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
 	return err == nil && order > 0
 }
+
+// DrainTaints are set on nodes that are about to be emptied: by the cluster autoscaler, by
+// Karpenter, and by the administrator of a node that was shut down.
+var DrainTaints = []string{"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", corev1.TaintNodeOutOfService}

@@ -25,10 +25,23 @@ type Container struct {
 	Status *corev1.ContainerStatus // nil: none yet
 }
 
-// Containers are the pod's containers and then its sidecars: everything that runs beside each
-// other. Init containers that run to completion and ephemeral containers take no part in the
-// market.
+// Containers are what has a CPU limit of a pod, or could have one, and runs beside each other: those of EachContainer,
+// or the pod itself where it has a limit of its own and they have none. Where both have limits, all of them.
 func Containers(pod *corev1.Pod) []Container {
+	whole, shared, ok := podLevel(pod)
+	if ok && shared {
+		return []Container{whole}
+	}
+	list := EachContainer(pod)
+	if ok {
+		list = append(list, whole)
+	}
+	return list
+}
+
+// EachContainer are the pod's containers and then its sidecars. Init containers that run to completion and ephemeral
+// containers take no part in the market.
+func EachContainer(pod *corev1.Pod) []Container {
 	list := make([]Container, 0, len(pod.Spec.Containers))
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
@@ -186,14 +199,22 @@ func RestoreFloors(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) map[stri
 	return floors
 }
 
-// guaranteed says whether the pod's resources make it Guaranteed: every limit is its request.
+// guaranteed says whether the pod's resources make it Guaranteed: every limit is its request. Where the pod has
+// resources of its own, they alone count (pkg/apis/core/v1/helper/qos of Kubernetes).
 func guaranteed(pod *corev1.Pod) bool {
-	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
-		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			limit, ok := c.Resources.Limits[name]
-			if request := c.Resources.Requests[name]; !ok || limit.Cmp(request) != 0 {
-				return false
-			}
+	if r := pod.Spec.Resources; r != nil && len(r.Requests)+len(r.Limits) > 0 {
+		return limitsAreRequests(r)
+	}
+	return !slices.ContainsFunc(slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers), func(c corev1.Container) bool {
+		return !limitsAreRequests(&c.Resources)
+	})
+}
+
+func limitsAreRequests(r *corev1.ResourceRequirements) bool {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		limit, ok := r.Limits[name]
+		if request := r.Requests[name]; !ok || limit.Cmp(request) != 0 {
+			return false
 		}
 	}
 	return true
@@ -229,6 +250,32 @@ func StartupBoost(pod *corev1.Pod, namespace metav1.Object) (factor float64, fau
 			about, StartupBoostKey, text, MaxStartupBoost)
 	}
 	return factor, ""
+}
+
+// ShareSignal says whether the workload of the pod has series for an autoscaler, by ShareSignalKey.
+func ShareSignal(pod *corev1.Pod) bool {
+	text, _ := textOf(pod, ShareSignalKey)
+	return text == "true"
+}
+
+// ExcludedContainers are the containers that keep their declared limits, by ExcludeContainersKey, and the names in it that
+// no container of the pod has.
+func ExcludedContainers(pod *corev1.Pod) (excluded map[string]bool, unknown []string) {
+	for name := range strings.SplitSeq(pod.Annotations[ExcludeContainersKey], ",") {
+		name = strings.TrimSpace(name)
+		named := func(c corev1.Container) bool { return c.Name == name }
+		switch {
+		case name == "":
+		case slices.ContainsFunc(pod.Spec.Containers, named) || slices.ContainsFunc(pod.Spec.InitContainers, named):
+			if excluded == nil {
+				excluded = map[string]bool{}
+			}
+			excluded[name] = true
+		default:
+			unknown = append(unknown, name)
+		}
+	}
+	return excluded, unknown
 }
 
 // textOf is the value of an object's annotation or, without one, of its label.
@@ -308,4 +355,15 @@ func BeingEvicted(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
 	})
+}
+
+// NodeField is the field by which pods and PodAllocations of a node are listed.
+const NodeField = "spec.nodeName"
+
+// NodeNameOf is the node of a pod or of a PodAllocation; "" where there is none.
+func NodeNameOf(o metav1.Object) string {
+	if pod, ok := o.(*corev1.Pod); ok {
+		return pod.Spec.NodeName
+	}
+	return o.(*v1alpha1.PodAllocation).Spec.NodeName
 }

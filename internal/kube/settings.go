@@ -24,6 +24,11 @@ const (
 	RollbackHoldOffFlag       = "rollback-holdoff"
 	RestoreAfterFlag          = "restore-after"
 	QuotaHeadroomFlag         = "quota-headroom"
+	MaxFactorFlag             = "max-declared-factor"
+	MinFactorFlag             = "min-declared-factor"
+	CanaryFlag                = "canary-percent"
+	NoChangeFlag              = "no-change-windows"
+	PodLevelFlag              = "pod-level-resources"
 
 	versionKey = "version"
 )
@@ -72,6 +77,9 @@ func (s Settings) Mode() Mode {
 	m, _ := ParseMode(s[ModeFlag])
 	return m
 }
+
+// PodLevel says whether the controller manages pods by a CPU limit of their own.
+func (s Settings) PodLevel() bool { return s[PodLevelFlag] == "true" }
 
 // Duration is the value of a flag that is a duration; false if unknown.
 func (s Settings) Duration(flag string) (time.Duration, bool) {

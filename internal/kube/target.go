@@ -107,6 +107,16 @@ func Workload(pod *corev1.Pod) string {
 	return owner.Kind + "/" + owner.Name
 }
 
+// Origin is where a pod comes from over time, as Kind/name: as Workload, but of a Job that a CronJob made that CronJob.
+func Origin(pod *corev1.Pod) string {
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "Job" {
+		if name := cronJobOf(owner.Name); name != "" {
+			return "CronJob/" + name
+		}
+	}
+	return Workload(pod)
+}
+
 // ErrUnreadable marks a target or a selector that is malformed, so that another attempt fails, too.
 var ErrUnreadable = errors.New("it cannot be read")
 

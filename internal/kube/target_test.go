@@ -56,6 +56,20 @@ func TestWorkload(t *testing.T) {
 	}
 }
 
+// TestOrigin: runs of a CronJob have one, and other Jobs each their own.
+func TestOrigin(t *testing.T) {
+	for want, pod := range map[string]*corev1.Pod{
+		"CronJob/sum":    podtest.Owned("batch/v1", "Job", "sum-29012345", nil),
+		"Job/sum-now":    podtest.Owned("batch/v1", "Job", "sum-now", nil),
+		"StatefulSet/db": podtest.Owned("apps/v1", "StatefulSet", "db", nil),
+		"Pod/shop-1":     podtest.Owned("", "", "", nil),
+	} {
+		if got := Origin(pod); got != want {
+			t.Errorf("origin %q, want %q", got, want)
+		}
+	}
+}
+
 func TestFixedToNodeAndSpread(t *testing.T) {
 	pod := podtest.Shop()
 	if FixedToNode(pod) || TopologySpread(pod) {

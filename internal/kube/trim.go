@@ -26,7 +26,10 @@ func Trim(object any) (any, error) {
 }
 
 // keptAnnotations are those that decisions read.
-var keptAnnotations = []string{ManagedKey, MaxCPUKey, StartupBoostKey, corev1.MirrorPodAnnotationKey}
+var keptAnnotations = []string{
+	ManagedKey, MaxCPUKey, StartupBoostKey, MaxFactorKey, MinFactorKey, ShareSignalKey, ExcludeContainersKey,
+	corev1.MirrorPodAnnotationKey,
+}
 
 // TrimPod keeps the resources of a pod's containers, its state, and which manager changed its limits.
 // It may be applied twice.
@@ -58,8 +61,15 @@ func TrimPod(pod *corev1.Pod) {
 	if len(s.TopologySpreadConstraints) > 0 {
 		pod.Spec.TopologySpreadConstraints = someSpread
 	}
+	resources := pod.Status.Resources
+	if pod.Spec.Resources == nil { // nothing reads it
+		resources = nil
+	} else if resources != nil {
+		resources = &corev1.ResourceRequirements{Limits: resources.Limits}
+	}
 	pod.Status = corev1.PodStatus{
-		Phase: pod.Status.Phase, QOSClass: pod.Status.QOSClass, ObservedGeneration: pod.Status.ObservedGeneration,
+		Resources: resources,
+		Phase:     pod.Status.Phase, QOSClass: pod.Status.QOSClass, ObservedGeneration: pod.Status.ObservedGeneration,
 		Conditions:            trimConditions(pod.Status.Conditions),
 		ContainerStatuses:     trimStatuses(pod.Status.ContainerStatuses, pod.Status.Phase),
 		InitContainerStatuses: trimStatuses(pod.Status.InitContainerStatuses, pod.Status.Phase),
@@ -154,5 +164,5 @@ func trimEnd(end *corev1.ContainerStateTerminated) *corev1.ContainerStateTermina
 	if end == nil {
 		return nil
 	}
-	return &corev1.ContainerStateTerminated{FinishedAt: end.FinishedAt}
+	return &corev1.ContainerStateTerminated{ExitCode: end.ExitCode, FinishedAt: end.FinishedAt}
 }

@@ -158,7 +158,7 @@ func (p *Pod) firstStart() (first time.Time) {
 // started says whether a container whose limit is resized has started.
 func (p *Pod) started() bool {
 	for _, c := range p.Containers {
-		if p.managed(c) && (!c.StartedAt.IsZero() || c.Restarts > 0 || len(c.EndedAt) > 0) {
+		if p.managed(c) && (!c.StartedAt.IsZero() || c.Restarts > 0 || c.Ended) {
 			return true
 		}
 	}

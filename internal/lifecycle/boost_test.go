@@ -47,7 +47,7 @@ func TestBoostEndsOnce(t *testing.T) {
 			p.Memory.FirstReady = noon.Add(-30 * time.Second)
 		}, false},
 		"its container has ended, and is about to be restarted": {0, func(p *Pod) {
-			p.Containers[0].EndedAt = []time.Time{noon.Add(-time.Second)}
+			p.Containers[0].Ended = true
 		}, false},
 		"there is no factor": {time.Minute, func(p *Pod) { p.StartupBoost = 0 }, false},
 		"it is not managed":  {time.Minute, func(p *Pod) { p.Excluded.Reason = reasons.OptedOut }, false},

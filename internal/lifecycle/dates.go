@@ -51,8 +51,8 @@ func (p *Pod) Dates() []*time.Time {
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		dates = append(dates, &c.StartedAt, &c.ResizedByOther)
-		for j := range c.EndedAt {
-			dates = append(dates, &c.EndedAt[j])
+		for j := range c.FailedAt {
+			dates = append(dates, &c.FailedAt[j])
 		}
 	}
 	return dates
@@ -66,6 +66,7 @@ const clockTolerance = 5 * time.Second
 func (s Status) Bounded(cfg Config, now time.Time) Status {
 	for _, date := range []*time.Time{
 		&s.LastApplied, &s.LastIncrease, &s.LastDecrease, &s.RollbackWindowStart, &s.LastHarmfulDecrease, &s.LastExternalChange,
+		&s.FirstApplied, &s.CanaryStopped,
 	} {
 		if date.After(now.Add(clockTolerance)) {
 			*date = now

@@ -176,6 +176,9 @@ func (t *Task) resized(at time.Time, purpose Purpose, from, to Limits, cfg *Conf
 		t.Status.Message = failureAlone(t.Status.Message)
 		return
 	}
+	if t.Status.FirstApplied.IsZero() && (purpose == Allocate || purpose == Startup) {
+		t.Status.FirstApplied = at
+	}
 	t.recordDecrease(cfg, at, from, to)
 	for _, l := range to {
 		switch before := from.Of(l.Container); {

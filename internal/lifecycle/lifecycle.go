@@ -25,6 +25,8 @@
 //   - UnreadyPodsLoseTheirBoost: a pod that was never Ready is lowered as decided from ten minutes after its
 //     start on, and not below its declared limits.
 //   - ABoostIsFollowed: a boost that the kubelet did not begin with is in flight like any resize.
+//   - HoldsDecisions: a pod that is held is not changed by a decision; its rollbacks and restores go on.
+//   - AStoppedWorkloadIsRestored: a pod of a workload that was stopped returns to its declared limits.
 //   - BackOffDoubles: each failure in a row doubles the wait.
 package lifecycle
 

@@ -99,7 +99,7 @@ func drawn(t *rapid.T, i int) (Pod, constraint) {
 			p.UnreadySince = before("unready for", 900)
 		}
 	case 2:
-		app.Restarts, app.EndedAt = 1, []time.Time{before("ended before", 300)}
+		app.Restarts, app.FailedAt = 1, []time.Time{before("ended before", 300)}
 	}
 	switch {
 	case one("opted out", 10):

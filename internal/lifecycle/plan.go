@@ -29,7 +29,8 @@ func leaveToPlan(s *state) verdict {
 	if s.pod.HPA {
 		s.plan.DecreaseCooldown = s.cfg.HPACooldown
 	}
-	s.plan.Stale = stale
+	s.plan.Stale, s.plan.Held = stale, s.pod.Hold.Reason
+	s.plan.MayReturn = s.pod.Hold.Reason == reasons.HarmSpread
 	why, until := s.noDecrease()
 	s.plan.NoDecrease = why
 	s.Recheck(until)
@@ -86,6 +87,7 @@ func (p *Pod) Planned(desired Limits, keep bool) actuator.Pod {
 		}
 		plan.Containers = append(plan.Containers, actuator.Container{
 			Name: c.Name, Limit: c.Limit, Declared: p.Declared.Of(c.Name), Floor: floor, Ceiling: c.Ceiling, Desired: target,
+			Node: p.Allocatable,
 		})
 		switch {
 		case target == 0:
@@ -139,6 +141,8 @@ func (t *Task) follow(step actuator.Step, p *Pod, now time.Time) {
 		t.Report(PhasePending, reason, "")
 	case reason == reasons.BackingOff && (failed || now.Before(p.Memory.RetryAt)):
 		// The refusal says more than the wait for the next attempt.
+	case reason == p.Hold.Reason:
+		t.Report(PhaseNotApplied, reason, p.Hold.Detail)
 	case t.Why == reasons.AgentUnresponsive: // a restore in steps
 		t.Report(PhaseNotApplied, t.Why, reason.Sentence())
 	default:

@@ -50,8 +50,8 @@ type Pod struct {
 	Ready          bool
 	// ReadySince is since when the pod is Ready; zero where it is not.
 	ReadySince time.Time
-	// UnreadySince is when the kubelet found the pod not Ready; zero where it is Ready, or where
-	// the node controller says so.
+	// UnreadySince is when the kubelet found the pod not Ready; zero where it is Ready, where the
+	// node controller says so, and where a container has done its work.
 	UnreadySince time.Time
 	Evicted      bool // a taint of its node evicts it
 	Containers   []Container
@@ -77,6 +77,10 @@ type Pod struct {
 	Excluded Cause
 	// Refused is why the API server refuses every resize of the pod.
 	Refused Cause
+	// Hold is why decisions must not change the limits for now; rollbacks and restores go on.
+	Hold Cause
+	// CanaryStopped is when the workload was stopped, so that the pod returns to its declared limits; zero: it is not.
+	CanaryStopped time.Time
 	// UnknownAutoscaler is what is not known of autoscalers; "" where all is. The pod may belong to
 	// one of them.
 	UnknownAutoscaler string
@@ -86,6 +90,8 @@ type Pod struct {
 	HPA bool
 	// Ceiling bounds the total limit; 0: no bound.
 	Ceiling cpu.Milli
+	// Allocatable is what its node has for pods.
+	Allocatable cpu.Milli
 	// StartupBoost is the factor on the declared limits while the pod starts; 0: none.
 	StartupBoost float64
 
@@ -154,8 +160,10 @@ type Container struct {
 	// StartedAt is when the running container started; zero: it does not run.
 	StartedAt time.Time
 	Restarts  int
-	// EndedAt are the times at which the container ended, as far as the kubelet reports them.
-	EndedAt []time.Time
+	// Ended: it has ended. FailedAt are the times at which it ended with another exit code than 0,
+	// as far as the kubelet reports them.
+	Ended    bool
+	FailedAt []time.Time
 }
 
 // Decision is what the agent decided.

@@ -47,7 +47,8 @@ func enroll(s *state) verdict {
 // that its declared limits are restored. Other reasons may pass, and the pod is left as it is.
 func leavesMarket(r reasons.Reason) bool {
 	switch r {
-	case reasons.SystemNamespace, reasons.NamespaceOff, reasons.OptedOut, reasons.ManagedByVPA:
+	case reasons.SystemNamespace, reasons.NamespaceOff, reasons.OptedOut, reasons.ManagedByVPA, reasons.PodLevelResources,
+		reasons.PodLevelAndContainerLimits:
 		return true
 	}
 	return false

@@ -21,6 +21,8 @@ func chooseRestore(s *state) verdict {
 		s.Why = reasons.Unmanaging
 	case s.pod.Mode == ModeRestore:
 		s.Why = reasons.Restoring
+	case s.pod.Mode == ModeEnforce && !s.pod.CanaryStopped.IsZero():
+		s.Why, s.Status.CanaryStopped = reasons.CanaryStopped, s.pod.CanaryStopped
 	case s.pod.Mode == ModeEnforce && s.node.lost(s.cfg, s.now):
 		s.Why = reasons.AgentUnresponsive
 	case s.pod.Mode == ModeRecommend && s.lowered():
@@ -55,6 +57,9 @@ func endRestore(s *state) verdict {
 		return next
 	}
 	s.settle()
+	if s.Why == reasons.CanaryStopped {
+		s.Status.FirstApplied = time.Time{} // it has proved nothing for another trial
+	}
 	s.Report(PhaseRestored, s.Why, s.pod.raisedRequests())
 	s.Delete = s.leaving && s.pod.Recorded
 	return done

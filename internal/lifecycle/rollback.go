@@ -16,8 +16,12 @@ func rollBackHarmful(s *state) verdict {
 		return next
 	}
 	if !s.afterRollback() {
-		if s.Harm = s.harm(); s.Harm != "" {
-			s.Status.LastHarmfulDecrease = s.now
+		var at time.Time
+		if s.Harm, at = s.harm(); s.Harm != "" {
+			if !s.now.Before(at.Add(s.cfg.RollbackHoldOff)) {
+				at = s.now // the news is older than the hold-off, and the pod still has to be rolled back
+			}
+			s.Status.LastHarmfulDecrease = at
 			s.NoDecrease = reasons.UnhealthyAfterDecrease
 		}
 	}
@@ -38,7 +42,7 @@ func rollBackHarmful(s *state) verdict {
 	return done
 }
 
-// afterRollback says whether harm by a decrease was found less than RollbackHoldOff ago.
+// afterRollback says whether a decrease did harm less than RollbackHoldOff ago.
 func (s *state) afterRollback() bool {
 	at := s.Status.LastHarmfulDecrease
 	return !at.IsZero() && s.now.Before(at.Add(s.cfg.RollbackHoldOff))
@@ -50,33 +54,39 @@ type Harm string
 // Kinds of harm.
 const (
 	HarmUnready Harm = "unready" // the pod ceased to be Ready
-	HarmRestart Harm = "restart" // a container ended
+	HarmRestart Harm = "restart" // a container failed
 )
 
-// harm says whether the pod ceased to be Ready, or a container ended, in the run of decreases or
-// soon after the last of them; "": neither. What was found once is not found again. The kubelet dates in whole
-// seconds.
-func (s *state) harm() Harm {
+// harm says whether the pod ceased to be Ready, or a container failed, in the run of decreases or
+// soon after the last of them, and when; "": neither. What was found once is not found again. The
+// kubelet dates in whole seconds. News may be older than this look; harm is no older than the last
+// decrease, as the whole run is rolled back.
+func (s *state) harm() (shown Harm, at time.Time) {
 	st := &s.Status
 	if st.LastDecrease.IsZero() || st.RollbackWindowStart.IsZero() || len(st.RollbackLimits) == 0 || !s.node.Ready {
-		return ""
+		return "", at
 	}
 	from, to := st.RollbackWindowStart.Truncate(time.Second), st.LastDecrease.Add(s.cfg.RollbackWindow)
-	soon := func(at, nodeUp time.Time) bool {
-		found := !st.LastHarmfulDecrease.IsZero() && !at.After(st.LastHarmfulDecrease)
-		return !at.IsZero() && !at.Before(from) && !at.After(to) && at.After(nodeUp) && !found
+	note := func(kind Harm, t, nodeUp time.Time) {
+		found := !st.LastHarmfulDecrease.IsZero() && !t.After(st.LastHarmfulDecrease)
+		if t.IsZero() || t.Before(from) || t.After(to) || !t.After(nodeUp) || found {
+			return
+		}
+		if shown != HarmRestart { // which makes the pod unready, too
+			shown = kind
+		}
+		at = slices.MaxFunc([]time.Time{at, t, st.LastDecrease}, time.Time.Compare)
 	}
-	ended := slices.ContainsFunc(s.pod.Containers, func(c Container) bool {
-		_, ours := s.pod.Declared.find(c.Name)
-		return ours && slices.ContainsFunc(c.EndedAt, func(at time.Time) bool { return soon(at, s.node.ReadySince) })
-	})
-	switch {
-	case ended: // which makes the pod unready, too
-		return HarmRestart
-	case soon(s.pod.UnreadySince, s.node.ReadySince.Add(settling)):
-		return HarmUnready
+	for _, c := range s.pod.Containers {
+		if _, ours := s.pod.Declared.find(c.Name); !ours {
+			continue
+		}
+		for _, end := range c.FailedAt {
+			note(HarmRestart, end, s.node.ReadySince)
+		}
 	}
-	return ""
+	note(HarmUnready, s.pod.UnreadySince, s.node.ReadySince.Add(settling))
+	return shown, at
 }
 
 // settling is how long after a node became Ready its pods may be unready only because of that: up

@@ -31,7 +31,7 @@ func TestRollsBackHarm(t *testing.T) {
 	}
 	ended := func(after time.Duration) func(*Pod) {
 		return func(p *Pod) {
-			p.Containers[0].Restarts, p.Containers[0].EndedAt = 1, []time.Time{noon.Add(after)}
+			p.Containers[0].Restarts, p.Containers[0].FailedAt = 1, []time.Time{noon.Add(after)}
 		}
 	}
 	nodeLost := func(p *Pod) { p.Ready = false } // the node controller gives no time of the kubelet
@@ -85,12 +85,63 @@ func TestRollsBackHarm(t *testing.T) {
 	}
 }
 
+// TestHarmIsDatedWhenItHappened: news of harm may be late. It is dated by the kubelet, in a run of decreases no earlier
+// than the last of them, so that the run is rolled back.
+func TestHarmIsDatedWhenItHappened(t *testing.T) {
+	const s = time.Second
+	for name, c := range map[string]struct {
+		lowered              []time.Duration
+		unready, ended, want time.Duration
+	}{
+		"unready":                {[]time.Duration{0}, 45 * s, -1, 45 * s},
+		"ended":                  {[]time.Duration{0}, -1, 30 * s, 30 * s},
+		"ended, and unready":     {[]time.Duration{0}, 31 * s, 30 * s, 31 * s},
+		"within a run":           {[]time.Duration{0, 5 * s, 10 * s}, 7 * s, -1, 10 * s},
+		"after a run":            {[]time.Duration{0, 5 * s, 10 * s}, 11 * s, -1, 11 * s},
+		"in the second of it":    {[]time.Duration{s / 2}, 0, -1, s / 2},
+		"ended before, unready":  {[]time.Duration{0}, 31 * s, -10 * s, 31 * s},
+		"unready before, ended ": {[]time.Duration{0}, -10 * s, 31 * s, 31 * s},
+	} {
+		cfg := DefaultConfig()
+		p := lowered(cfg, c.lowered...)
+		p.Ready, p.UnreadySince = false, noon.Add(c.unready)
+		p.Containers[0].FailedAt = []time.Time{noon.Add(c.ended)}
+		got := decideOne(t, cfg, Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, p, noon.Add(10*time.Minute))
+		if !got.Status.LastHarmfulDecrease.Equal(noon.Add(c.want)) || got.Purpose != Rollback || got.Move == nil {
+			t.Errorf("%s: harmed at %v, move %v for %s; want %v, and a rollback", name,
+				got.Status.LastHarmfulDecrease, got.Move, got.Purpose, noon.Add(c.want))
+		}
+	}
+}
+
+// TestLateNewsIsRolledBack: a controller that was down or paused may find harm that is older than
+// the hold-off. It is rolled back all the same, and the pod is left alone for the hold-off from
+// then on.
+func TestLateNewsIsRolledBack(t *testing.T) {
+	cfg := DefaultConfig()
+	up := Node{Ready: true, ReadySince: noon.Add(-time.Hour)}
+	harm := noon.Add(45 * time.Second)
+	for late, want := range map[time.Duration]time.Time{
+		cfg.RollbackHoldOff - time.Second: harm,
+		cfg.RollbackHoldOff:               harm.Add(cfg.RollbackHoldOff),
+		cfg.RollbackHoldOff + time.Hour:   harm.Add(cfg.RollbackHoldOff + time.Hour),
+	} {
+		p := lowered(cfg, 0)
+		p.Ready, p.UnreadySince = false, harm
+		got := decideOne(t, cfg, up, p, harm.Add(late))
+		if !got.Status.LastHarmfulDecrease.Equal(want) || got.Purpose != Rollback || got.Move == nil {
+			t.Errorf("found %v after the harm: harmed at %v, move %v for %q; want %v, and a rollback", late,
+				got.Status.LastHarmfulDecrease, got.Move, got.Purpose, want)
+		}
+	}
+}
+
 // TestHarmIsFoundOnce: a container that ended right after a decrease says so for good, and counts
 // for one day.
 func TestHarmIsFoundOnce(t *testing.T) {
 	cfg := DefaultConfig()
 	p := lowered(cfg, 0)
-	p.Containers[0].EndedAt = []time.Time{noon.Add(time.Second)}
+	p.Containers[0].FailedAt = []time.Time{noon.Add(time.Second)}
 	harm := noon.Add(2 * time.Second)
 	p.Status.LastHarmfulDecrease = harm
 	for _, task := range Decide(cfg, Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{p}, noon.Add(cfg.RollbackHoldOff+time.Minute)) {
@@ -120,7 +171,7 @@ func TestRefusingDecreases(t *testing.T) {
 		"PodDisruptionBudget": func(p *Pod, _ bool, _ time.Time) { p.NoDecrease = reasons.NoDisruptionAllowed },
 		"ends": func(p *Pod, lowered bool, now time.Time) {
 			if lowered {
-				p.Containers[0].EndedAt = append(p.Containers[0].EndedAt, now)
+				p.Containers[0].FailedAt = append(p.Containers[0].FailedAt, now)
 				p.Containers[0].Restarts++
 			}
 		},

@@ -127,7 +127,7 @@ func (s *history) apply(t *testing.T, event []string) {
 		s.constrain.ceiling = limit(1)
 	case "restart":
 		c.Restarts++
-		c.EndedAt, c.StartedAt = []time.Time{s.now}, s.now
+		c.FailedAt, c.StartedAt = []time.Time{s.now}, s.now
 	case "mode":
 		s.pod.Mode = Mode(arg(1))
 	case "latestwins":

@@ -40,10 +40,14 @@ type Status struct {
 	// Applied are the limits that MBCAS last applied, at LastApplied.
 	Applied                                 Limits
 	LastApplied, LastIncrease, LastDecrease time.Time
+	// FirstApplied is when a decision first changed the limits, since the workload was stopped if it was.
+	FirstApplied time.Time
+	// CanaryStopped is when the workload was last stopped, because its first resized replicas did worse.
+	CanaryStopped time.Time
 	// RollbackLimits are those before the run of decreases that began at RollbackWindowStart.
 	RollbackLimits      Limits
 	RollbackWindowStart time.Time
-	LastHarmfulDecrease time.Time // when harm by a decrease was found
+	LastHarmfulDecrease time.Time // when a decrease last did harm
 	LastExternalChange  time.Time
 	// RetryAt is when a refused or failed resize may be tried again, after Failures in a row.
 	RetryAt  time.Time

@@ -23,8 +23,16 @@ func tighter(told, others []v1alpha1.NodePod) []v1alpha1.NodePod {
 	return pods
 }
 
-// tightened are constraints with the NoDecrease of others, and those ceilings of theirs that are lower.
+// tightened are constraints with the NoDecrease of others, those ceilings of theirs that are lower, and AllowWeights only
+// where both allow it, else with their reason.
 func tightened(told, others *v1alpha1.Constraints) *v1alpha1.Constraints {
+	if told != nil && told.AllowWeights && (others == nil || !others.AllowWeights) {
+		told = told.DeepCopy()
+		told.AllowWeights = false
+		if others != nil {
+			told.WeightsReason = others.WeightsReason
+		}
+	}
 	if others == nil {
 		return told
 	}

@@ -13,6 +13,7 @@
 //   - MetadataIsNoContest: that counts only of what an agent is told.
 //   - ANewTenureIsNoContest: and not where another replica may have owned the node since.
 //   - TightensInContest: a lower ceiling and NoDecrease are told all the same.
+//   - SuspensionEndsOldOptIns: of a pod that cannot be read stays what is told, but AllowWeights while nothing is resized.
 package nodeallocation
 
 import (
@@ -32,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -93,12 +95,18 @@ func (t Told) Constraints(pod types.UID) *v1alpha1.Constraints {
 	return nil
 }
 
-// Of is what is told of some pods.
-func (t Told) Of(pods []types.UID) (list []v1alpha1.NodePod) {
+// Of is what is told of some pods. A reason for which nothing may be resized ends an old AllowWeights, too; "": none.
+func (t Told) Of(pods []types.UID, suspended reasons.Reason) (list []v1alpha1.NodePod) {
 	for _, uid := range pods {
-		if p := t[uid]; p != nil {
-			list = append(list, *p)
+		p := t[uid]
+		if p == nil {
+			continue
 		}
+		if c := p.Constraints; suspended != "" && c != nil && c.AllowWeights {
+			p = p.DeepCopy()
+			p.Constraints.AllowWeights, p.Constraints.WeightsReason = false, string(suspended)
+		}
+		list = append(list, *p)
 	}
 	return list
 }

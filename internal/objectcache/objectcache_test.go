@@ -95,6 +95,11 @@ var changes = []func(*corev1.Pod){
 	func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} },
 	func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{} },
 	func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Limits = nil
+		p.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
+		p.Status.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}
+	},
+	func(p *corev1.Pod) {
 		p.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m")}
 	},
 	func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed },
@@ -124,6 +129,14 @@ var changes = []func(*corev1.Pod){
 	},
 }
 
+// change makes that change, unless one before it took away what the change is made to.
+func change(pod *corev1.Pod, i int) {
+	if len(pod.OwnerReferences) > 0 && len(pod.ManagedFields) > 0 && len(pod.Spec.Tolerations) > 0 && pod.Labels != nil &&
+		pod.Status.ContainerStatuses[0].Resources != nil && pod.Spec.Containers[0].Resources.Limits != nil {
+		changes[i](pod)
+	}
+}
+
 // resizedAt is how the API server records that another manager wrote the limit of a container.
 func resizedAt(seconds int64) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{
@@ -140,10 +153,7 @@ func TestTrimmedPodsDecideTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pod := livePod(rapid.IntRange(0, 40).Draw(t, "pod"))
 		for _, i := range rapid.SliceOfNDistinct(rapid.IntRange(0, len(changes)-1), 0, 3, rapid.ID[int]).Draw(t, "changes") {
-			if len(pod.OwnerReferences) > 0 && len(pod.ManagedFields) > 0 && len(pod.Spec.Tolerations) > 0 && pod.Labels != nil &&
-				pod.Status.ContainerStatuses[0].Resources != nil {
-				changes[i](pod)
-			}
+			change(pod, i)
 		}
 		whole := pod.DeepCopy()
 		for range 2 { // client-go may transform what was transformed before
@@ -157,6 +167,20 @@ func TestTrimmedPodsDecideTheSame(t *testing.T) {
 	})
 }
 
+// TestChangesInAnyOrder: no change of TestTrimmedPodsDecideTheSame fails after any other two.
+func TestChangesInAnyOrder(t *testing.T) {
+	for i := range changes {
+		for j := range changes {
+			for k := range changes {
+				pod := livePod(0)
+				change(pod, i)
+				change(pod, j)
+				change(pod, k)
+			}
+		}
+	}
+}
+
 // readOf is what decisions read of a pod.
 func readOf(pod *corev1.Pod) map[string]any {
 	declared := []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 300}}
@@ -166,7 +190,7 @@ func readOf(pod *corev1.Pod) map[string]any {
 	now := time.Unix(1_700_000_050, 0)
 	read := map[string]any{
 		"facts":       allocation.Facts(pod, declared, 16000, nil),
-		"exclusions":  eligibility.Reasons(eligibility.Pod{Pod: pod, Mode: kube.ModeEnforce, System: "mbcas-system"}),
+		"exclusions":  eligibility.Reasons(eligibility.Pod{Pod: pod, Mode: kube.ModeEnforce, System: "mbcas-system", PodLevel: true}),
 		"bounds":      constraints.BoundsOf(pod, declared, 16000, nil),
 		"ours":        [2]map[string]bool{kube.WrittenByMBCAS(pod), kube.PossiblyWrittenByMBCAS(pod)},
 		"others'":     kube.ResizedByOthers(pod),
@@ -200,7 +224,7 @@ func TestSharingChangesNothing(t *testing.T) {
 		pod := livePod(i)
 		pa := liveAllocation(pod)
 		if i < len(changes) {
-			changes[i](pod)
+			change(pod, i)
 		}
 		for _, o := range []runtime.Object{pod, pa} {
 			trimmed := o.DeepCopyObject()

@@ -22,7 +22,8 @@ const exportPolicy = "default-src 'none'; script-src '%s' 'wasm-unsafe-eval'; st
 // market as WebAssembly, which decides inside the browser.
 func Export(w io.Writer, rec *record.Recording) error {
 	if !Built() {
-		return errors.New("export the page: this kubectl-mbcas was built without the page; run make page, and build again")
+		return errors.New("export the page: this kubectl-mbcas was built without the page; run make page, which needs npm, and " +
+			"then make build")
 	}
 	var recording bytes.Buffer
 	if err := rec.Write(&recording); err != nil {

@@ -124,9 +124,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusServiceUnavailable, "too many requests at a time; try again in a second")
 		return
 	}
-	question, isFigures := questionOf(r)
-	if !isFigures {
+	question, known := questionOf(r)
+	switch {
+	case !known:
 		s.serveFile(w, r)
+		return
+	case question == leave:
+		s.leaves(r.Header.Get(tabHeader))
+		reply(w, http.StatusOK, struct{}{})
 		return
 	}
 	got, err := s.desk.Answer(r.Context(), question, r.URL.Query())
@@ -137,16 +142,19 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, got)
 }
 
-// questionOf is what a request for figures asks.
-func questionOf(r *http.Request) (question string, isFigures bool) {
-	question, isFigures = strings.CutPrefix(r.URL.Path, "/api/")
-	return question, isFigures && slices.Contains(figures.Questions(), question)
+// leave is what a tab says that is closed or reloaded.
+const leave = "leave"
+
+// questionOf is what a request asks that is not for a file.
+func questionOf(r *http.Request) (question string, known bool) {
+	question, known = strings.CutPrefix(r.URL.Path, "/api/")
+	return question, known && (question == leave || slices.Contains(figures.Questions(), question))
 }
 
 // refuses says why a request is not answered; 0: it is.
 func (s *server) refuses(r *http.Request) (status int, why string) {
 	origin, site := r.Header.Values("Origin"), r.Header.Get("Sec-Fetch-Site")
-	_, isFigures := questionOf(r)
+	question, known := questionOf(r)
 	switch {
 	case r.Method != http.MethodGet:
 		return http.StatusMethodNotAllowed, "this server answers GET only: it writes nothing"
@@ -155,12 +163,12 @@ func (s *server) refuses(r *http.Request) (status int, why string) {
 	case len(origin) > 0 && !slices.Equal(origin, []string{"http://" + s.host}),
 		site != "" && site != "same-origin" && site != "none":
 		return http.StatusForbidden, "the request comes from another site"
-	case !isFigures:
+	case !known:
 		return 0, ""
 	case subtle.ConstantTimeCompare([]byte(r.Header.Get(tokenHeader)), []byte(s.token)) != 1:
 		return http.StatusUnauthorized, "the request has no valid token; open the address that the terminal shows"
-	case !s.admits(r.Header.Get(tabHeader)):
-		return http.StatusTooManyRequests, fmt.Sprintf("the page is open in %d tabs already; close one and wait for %v", maxTabs, tabEnds)
+	case question != leave && !s.admits(r.Header.Get(tabHeader)):
+		return http.StatusTooManyRequests, fmt.Sprintf("the page is open in %d tabs already; close one, and reload this one", maxTabs)
 	}
 	return 0, ""
 }
@@ -183,6 +191,13 @@ func (s *server) admits(tab string) bool {
 	}
 	s.tabs[tab] = now
 	return true
+}
+
+// leaves ends a tab.
+func (s *server) leaves(tab string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.tabs, tab)
 }
 
 // contentTypes are those of the files. The system's table of types is not asked.

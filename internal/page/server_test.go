@@ -93,8 +93,11 @@ func TestOnlyThePageIsAnswered(t *testing.T) {
 		"a tab with a long name": {header(tabHeader, strings.Repeat("x", maxTabID+1)), http.StatusTooManyRequests},
 	}
 	for name, tc := range tests {
-		for _, question := range figures.Questions() {
+		for _, question := range append(figures.Questions(), leave) {
 			path := "/api/" + question
+			if question == leave && tc.want == http.StatusTooManyRequests {
+				continue // it takes no place
+			}
 			r := request(s, path+"?node=node-1&pod=shop/cart&at="+fmt.Sprint(recordings.Noon.UnixMilli()))
 			tc.change(r)
 			w := send(s, r)
@@ -225,6 +228,17 @@ func TestTabsAreBounded(t *testing.T) {
 	}
 	if code := ask("more"); code != http.StatusTooManyRequests {
 		t.Errorf("a tab more: %d", code)
+	}
+	r := request(s, "/api/leave")
+	r.Header.Set(tabHeader, "3")
+	if w := send(s, r); w.Code != http.StatusOK {
+		t.Errorf("a tab that is closed: %d %s", w.Code, w.Body)
+	}
+	if code := ask("instead"); code != http.StatusOK {
+		t.Errorf("a tab instead of one that was closed: %d", code)
+	}
+	if code := ask("3"); code != http.StatusTooManyRequests {
+		t.Errorf("the tab that was closed, again: %d", code)
 	}
 	now = now.Add(tabEnds + time.Second)
 	if code := ask("0"); code != http.StatusOK {

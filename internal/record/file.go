@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"os"
 	"slices"
 	"time"
 
@@ -150,6 +151,25 @@ func Open(src io.Reader) (*Recording, error) {
 		}
 		rec.Minutes = append(rec.Minutes, m)
 	}
+}
+
+// OpenFile reads a file by its path. Of a damaged file what comes before the damage is read, if that is a minute or more;
+// damage then says, with the path and the offset, why the rest is not.
+func OpenFile(path string) (rec *Recording, damage, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	rec, err = Open(file)
+	if err == nil {
+		return rec, nil, nil
+	}
+	named := fmt.Errorf("%s: %w", path, err)
+	if errors.As(err, new(*Damage)) && rec != nil && len(rec.Minutes) > 0 {
+		return rec, named, nil
+	}
+	return nil, nil, named
 }
 
 // Write writes the recording as a file.

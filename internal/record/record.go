@@ -14,6 +14,7 @@
 package record
 
 import (
+	"cmp"
 	"hash/fnv"
 	"time"
 
@@ -26,6 +27,11 @@ import (
 type Name struct{ Namespace, Name string }
 
 func (n Name) String() string { return n.Namespace + "/" + n.Name }
+
+// Compare is that of cmp.Compare, by namespace first.
+func (n Name) Compare(m Name) int {
+	return cmp.Or(cmp.Compare(n.Namespace, m.Namespace), cmp.Compare(n.Name, m.Name))
+}
 
 // Event is what happened at one time. One of Round, Look, Join and Gap is set.
 type Event struct {

@@ -20,14 +20,13 @@ import (
 
 // TestReplayEqualsRecording: every scenario of the catalogue, recorded and read from a file, gives the recorded results
 // again, whether it is played from its beginning or from any of its minutes; with the settings that ship, and with what
-// is off by default.
+// is off by default. It is not parallel: tools/testall would run it under the race detector, several times as long.
 func TestReplayEqualsRecording(t *testing.T) {
 	more := mbcas.DefaultConfig()
 	more.Round.Credits.MaxFactor, more.Round.Pacing.IncreaseInterval = 2, 40*time.Second
 	for name, cfg := range map[string]mbcas.Config{"default": mbcas.DefaultConfig(), "credits and pacing": more} {
 		for _, s := range scenario.Catalogue() {
 			t.Run(name+"/"+s.Name, func(t *testing.T) {
-				t.Parallel()
 				rec := recordings.Played(t, s.Name, cfg, 130*time.Second)
 				minutes := rec.Minutes
 				for from := range minutes {

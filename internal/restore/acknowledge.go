@@ -44,10 +44,12 @@ type Acknowledger struct {
 	Warning func() (reason, message string)
 	// Changed is called when the installation is paused and when it is resumed.
 	Changed func(paused bool)
+	// HoldChanged is called when a hold for harm begins and when it ends; nil: nothing is to be told.
+	HoldChanged func(held bool)
 	// Wake gets an event when Blocked or Warning has changed.
 	Wake chan event.GenericEvent
 
-	paused bool // at the last reconcile
+	paused, held bool // at the last reconcile
 }
 
 // inFlightInterval is how soon the requests in flight, and the other replicas, are looked at again before a pause is acknowledged.
@@ -93,6 +95,10 @@ func (a *Acknowledger) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Resu
 		a.paused = paused
 		a.Changed(paused)
 	}
+	if held := state.HarmHold != ""; held != a.held && a.HoldChanged != nil {
+		a.held = held
+		a.HoldChanged(held)
+	}
 	var result ctrl.Result
 	data := map[string]string{}
 	if state.Acknowledged != state.Pause {
@@ -114,21 +120,21 @@ func (a *Acknowledger) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Resu
 	if len(data) == 0 {
 		return result, nil
 	}
-	err = a.write(ctx, state.Version, data)
+	err = writeVersion(ctx, a.Client, a.Namespace, state.Version, data)
 	if apierrors.IsConflict(err) { // the switch has changed since it was read
 		return ctrl.Result{RequeueAfter: inFlightInterval}, nil
 	}
 	return result, err
 }
 
-// write sets keys of this version of the switch, and of no later one: an acknowledgement that is late must
+// writeVersion sets keys of this version of the switch, and of no later one: an acknowledgement that is late must
 // not count for the next pause.
-func (a *Acknowledger) write(ctx context.Context, version string, data map[string]string) error {
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: kube.SwitchName}}
+func writeVersion(ctx context.Context, c client.Client, namespace, version string, data map[string]string) error {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: kube.SwitchName}}
 	uid, resourceVersion, _ := strings.Cut(version, "/")
 	cm.UID, cm.ResourceVersion = types.UID(uid), resourceVersion
-	if err := writeData(ctx, a.Client, cm, kube.FieldManager, data); err != nil {
-		return fmt.Errorf("write ConfigMap %s/%s: %w", a.Namespace, kube.SwitchName, err)
+	if err := writeData(ctx, c, cm, kube.FieldManager, data); err != nil {
+		return fmt.Errorf("write ConfigMap %s/%s: %w", namespace, kube.SwitchName, err)
 	}
 	return nil
 }

@@ -119,7 +119,10 @@ func (r *Cluster) pass(ctx context.Context, known *records, total *tally) *tally
 	err := eachPage(ctx, r.Client, func(page *corev1.PodList) error {
 		for i := range page.Items {
 			pod := &page.Items[i]
-			if declared, ok := known.limits[pod.UID]; t.look(pod, declared, ok) {
+			switch declared, ok, err := r.declared(ctx, pod, known); {
+			case err != nil: // it costs this pod, and is tried again in the next pass
+				t.leave(pod, "template not read", err.Error())
+			case t.look(pod, declared, ok):
 				work <- candidate{pod, declared}
 			}
 		}
@@ -131,4 +134,23 @@ func (r *Cluster) pass(ctx context.Context, known *records, total *tally) *tally
 		t.cut = fmt.Errorf("the time is up: %w", ctx.Err())
 	}
 	return t
+}
+
+// declared are the declared limits of a pod, as recorded. An uninstallation deletes the records of pods that it has
+// restored, and MBCAS stays the last writer of their limits: for a pod without a record that MBCAS has resized, they are
+// those of the template that it was made from, as for the controller. What is found is kept for the next passes.
+func (r *Cluster) declared(
+	ctx context.Context, pod *corev1.Pod, known *records,
+) (limits []v1alpha1.ContainerLimit, ok bool, err error) {
+	limits, ok = known.limits[pod.UID]
+	certain, possible := kube.Written(pod)
+	if ok || len(certain) == 0 || kube.Ended(pod) {
+		return limits, ok, nil
+	}
+	limits, err = Finder{Live: r.Client, Namespace: r.Namespace, templates: known.templates}.ofTemplate(ctx, pod, kube.Limits(pod), possible)
+	if err != nil || limits == nil {
+		return nil, false, err
+	}
+	known.add(pod.UID, limits)
+	return limits, true, nil
 }

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,7 +83,7 @@ func sign(p *corev1.Pod) {
 func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	must(t, errors.Join(corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+	must(t, errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	for _, o := range objects {
 		o.SetManagedFields(nil)
 	}
@@ -214,6 +215,27 @@ func TestLeavesExternalChanges(t *testing.T) {
 		if len(move.Changes) != c.changes || len(external) != c.external || c.changes > 0 && move.Changes[0].To != 500 {
 			t.Errorf("%s: %+v, external %v", name, move, external)
 		}
+	}
+}
+
+// TestUnrestored: a record is needed while a limit that MBCAS set is not the declared one, or while the kubelet does not
+// report the declared one.
+func TestUnrestored(t *testing.T) {
+	pending, ended := pod("pending", 500, true), pod("ended", 2000, true)
+	pending.Status.ContainerStatuses[0].Resources = pod("", 2000, true).Status.ContainerStatuses[0].Resources
+	ended.Status.Phase = corev1.PodSucceeded
+	c := recorded(t, pod("at-declared", 500, true), pod("raised", 2000, true), pod("external", 700, false), pending, ended)
+	must(t, c.Create(t.Context(), pod("without-record", 2000, true)))
+	found, err := Unrestored(t.Context(), c, system)
+	var said []string
+	for _, d := range found {
+		said = append(said, d.String())
+	}
+	want := []string{
+		"pod shop/pending: its resize to the declared limits is not in force yet", "pod shop/raised: container app 2000m -> 500m",
+	}
+	if err != nil || !slices.Equal(said, want) {
+		t.Errorf("not restored: %q, %v, want %q", said, err, want)
 	}
 }
 
@@ -433,9 +455,7 @@ func TestWithoutDryRuns(t *testing.T) {
 		}
 		r, k, out := cluster(c)
 		k.dryRun = podresize.NoDryRun
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		err := r.Restore(ctx)
-		cancel()
+		err := r.Restore(t.Context()) // it ends without progress
 		if restored := len(k.moves) == 1; restored != (ranges == nil) || (err == nil) != restored {
 			t.Errorf("%s: %d resizes, error %v\n%s", name, len(k.moves), err, out)
 		}
@@ -500,6 +520,76 @@ func TestNamesWhatIsNotRestored(t *testing.T) {
 			t.Errorf("%s: %d passes, want one: no other is of any use", name, passes)
 		}
 	}
+}
+
+// TestRestoresFromTemplates: after an uninstallation that deleted all records, pods that it had restored run on, and a
+// later installation knows nothing of them. They count as restored where the template that they were made from has the
+// same limits, and are restored to it where it has others. One without a template has to be recreated.
+func TestRestoresFromTemplates(t *testing.T) {
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "set"}}
+	set.Spec.Template.Spec = pod("template", 500, false).Spec
+	of := func(p *corev1.Pod, uid types.UID) *corev1.Pod {
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: uid, Controller: new(true)}}
+		return p
+	}
+	base := newClient(t, set, of(pod("restored", 500, true), "set"), of(pod("raised", 900, true), "set"))
+	r, k, out := cluster(base)
+	if err := r.Restore(t.Context()); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if len(k.moves) != 1 || k.moves[0].UID != "raised" || k.moves[0].Changes[0].To != 500 {
+		t.Errorf("resizes: %+v, want one of the raised pod to 500m", k.moves)
+	}
+	if !strings.Contains(out.String(), "1 pods restored") || !strings.Contains(out.String(), "1 at their declared limits before") {
+		t.Errorf("printed %s", out)
+	}
+	r, _, _ = cluster(newClient(t, set, of(pod("elder", 500, true), "another set"), pod("bare", 500, true)))
+	err := r.Restore(t.Context())
+	for _, want := range []string{"2 pods are not back", "shop/bare: no record", "shop/elder: no record"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
+	}
+}
+
+// TestTemplatesAreReadOnce: pods of one owner share a read, also where it finds nothing, and a read that fails costs the
+// pods of that owner alone.
+func TestTemplatesAreReadOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "set"}}
+		set.Spec.Template.Spec = pod("template", 500, false).Spec
+		of := func(p *corev1.Pod, name string, uid types.UID) *corev1.Pod {
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: name, UID: uid, Controller: new(true)}}
+			return p
+		}
+		var objects []client.Object
+		for i := range 5 {
+			objects = append(objects, of(pod(fmt.Sprint("a-", i), 900, true), "web", "set"),
+				of(pod(fmt.Sprint("gone-", i), 900, true), "gone", "gone"))
+		}
+		objects = append(objects, set, of(pod("away", 900, true), "away", "away"))
+		reads := map[string]int{}
+		r, k, out := cluster(interceptor.NewClient(newClient(t, objects...), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if _, ok := o.(*appsv1.ReplicaSet); ok {
+					if reads[key.Name]++; key.Name == "away" {
+						return errors.New("the server is away")
+					}
+				}
+				return c.Get(ctx, key, o, opts...)
+			},
+		}))
+		r.Interval = time.Second
+		err := r.Restore(t.Context())
+		for _, want := range []string{"6 pods are not back", "shop/away: read the template", "shop/gone-4: no record"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %q in it\n%s", err, want, out)
+			}
+		}
+		if len(k.moves) != 5 || reads["web"] != 1 || reads["gone"] != 1 || reads["away"] < 2 {
+			t.Errorf("%d resizes and %v reads: want 5, one read of each owner, and another try where it fails", len(k.moves), reads)
+		}
+	})
 }
 
 // TestFillsTheQuota: where a ResourceQuota has no room for all of it, a pod gets the part that fits, and the rest when there is room.

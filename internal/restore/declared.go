@@ -11,6 +11,8 @@
 //   - ContinuesWhereItEnded: a run that was cut short says what is left, and the next does only that.
 //   - EndsWithoutProgress: pods that cannot be restored do not use up the time of a run.
 //   - OneNamespaceCostsItself: pods of other namespaces do not wait for a webhook that does not answer.
+//   - RestoresFromTemplates: a pod without a record, as one that an earlier uninstallation has restored, returns to the
+//     limits of the template that it was made from.
 //   - DryRunsOncePerTemplate: pods of one template share a dry run until admission changes one of them.
 //   - ADryRunVoidsOthers: after one that shows that admission would change a pod, the pods of that
 //     namespace have another one.

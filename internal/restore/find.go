@@ -23,6 +23,14 @@ type Finder struct {
 	// Live reads from the API server itself.
 	Live      client.Reader
 	Namespace string // of the ledgers
+	// templates keeps what was read, for one goroutine; nil: each template is read again.
+	templates map[templateKey]map[string]cpu.Milli
+}
+
+// templateKey is an owner and, of those that have revisions, the one that a pod names.
+type templateKey struct {
+	owner    types.UID
+	revision string
 }
 
 // Records are what caches show of the records of a pod.
@@ -123,6 +131,20 @@ func (f Finder) template(ctx context.Context, pod *corev1.Pod) (map[string]cpu.M
 	if owner == nil {
 		return nil, nil
 	}
+	key := templateKey{owner.UID, pod.Labels[appsv1.ControllerRevisionHashLabelKey]}
+	if limits, known := f.templates[key]; known {
+		return limits, nil
+	}
+	limits, err := f.readTemplate(ctx, pod, owner)
+	if err == nil && f.templates != nil {
+		f.templates[key] = limits
+	}
+	return limits, err
+}
+
+func (f Finder) readTemplate(
+	ctx context.Context, pod *corev1.Pod, owner *metav1.OwnerReference,
+) (map[string]cpu.Milli, error) {
 	key := types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}
 	var spec corev1.PodSpec
 	var uid types.UID

@@ -26,6 +26,10 @@ type State struct {
 	Version string
 	// Acknowledged is the pause that all replicas of the controller have acknowledged: no resize that started before it is in flight.
 	Acknowledged string
+	// HarmHold is why decisions only raise limits up to the declared ones, as harm has spread; "": it has not.
+	HarmHold string
+	// HarmEnded is when an operator last resumed; zero: never. Harm from before does not count.
+	HarmEnded time.Time
 	// Blocked is the reason why the controller can resize no pod, and Message the reason in a sentence; "" if it can.
 	Blocked, Message string
 	// Warning is the reason why the controller does less than it should, and WarningMessage the
@@ -53,6 +57,14 @@ func (s State) Stopped() string {
 	return ""
 }
 
+// Held says in a sentence why decisions only raise limits up to the declared ones; "" if they may.
+func (s State) Held() string {
+	if s.HarmHold == "" {
+		return ""
+	}
+	return fmt.Sprintf("Decisions only raise limits up to the declared ones, as harm has spread (ConfigMap %s, %s: %q)", kube.SwitchName, kube.HarmHoldKey, s.HarmHold)
+}
+
 // ReadState reads the switch.
 func ReadState(ctx context.Context, c client.Reader, namespace string) (State, error) {
 	cm := &corev1.ConfigMap{}
@@ -60,9 +72,10 @@ func ReadState(ctx context.Context, c client.Reader, namespace string) (State, e
 	if client.IgnoreNotFound(err) != nil {
 		return State{}, fmt.Errorf("read ConfigMap %s/%s: %w", namespace, kube.SwitchName, err)
 	}
+	ended, _ := time.Parse(time.RFC3339Nano, cm.Data[kube.HarmEndedKey]) // "" is never
 	return State{
-		Version: string(cm.UID) + "/" + cm.ResourceVersion,
-		Pause:   cm.Data[kube.PausedKey], Acknowledged: cm.Data[kube.AcknowledgedKey],
+		HarmHold: cm.Data[kube.HarmHoldKey], HarmEnded: ended, Version: string(cm.UID) + "/" + cm.ResourceVersion,
+		Pause: cm.Data[kube.PausedKey], Acknowledged: cm.Data[kube.AcknowledgedKey],
 		Blocked: cm.Data[kube.BlockedKey], Message: cm.Data[kube.BlockedMessageKey],
 		Warning: cm.Data[kube.WarningKey], WarningMessage: cm.Data[kube.WarningMessageKey],
 	}, nil
@@ -73,9 +86,18 @@ func Pause(ctx context.Context, c client.Client, namespace, manager, value strin
 	return writeSwitch(ctx, c, namespace, manager, map[string]string{kube.PausedKey: value, kube.AcknowledgedKey: ""})
 }
 
-// Resume ends a pause.
-func Resume(ctx context.Context, c client.Client, namespace, manager string) error {
-	return Pause(ctx, c, namespace, manager, "false")
+// HoldForHarm has decisions only raise limits up to the declared ones because harm has spread, unless the switch has
+// changed since it was read. It is no pause: rollbacks, restores and opt-outs go on.
+func HoldForHarm(ctx context.Context, c client.Client, namespace string, read State, why string) error {
+	return writeVersion(ctx, c, namespace, read.Version, map[string]string{kube.HarmHoldKey: why})
+}
+
+// Resume ends a pause and a hold for harm. Harm from before at does not count again.
+func Resume(ctx context.Context, c client.Client, namespace, manager string, at time.Time) error {
+	return writeSwitch(ctx, c, namespace, manager, map[string]string{
+		kube.PausedKey: "false", kube.AcknowledgedKey: "",
+		kube.HarmHoldKey: "", kube.HarmEndedKey: at.UTC().Format(time.RFC3339Nano),
+	})
 }
 
 // writeSwitch sets keys of the switch; an empty value removes the key.

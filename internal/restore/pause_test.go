@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,7 +76,7 @@ func TestAcknowledgesAtOnce(t *testing.T) {
 			t.Errorf("%s: %+v, again in %v", value, state, result.RequeueAfter)
 		}
 	}
-	must(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager))
+	must(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager, time.Now()))
 	a.inFlight = 1 // the end of a pause waits for nothing
 	if result, state := a.reconcile(); state.Paused() || state.Stopped() != "" || result.RequeueAfter != 0 {
 		t.Errorf("after the end of the pause: %+v", state)
@@ -92,9 +93,9 @@ func TestALateAcknowledgementIsNone(t *testing.T) {
 	must(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "true"))
 	before, err := ReadState(t.Context(), a.Client, system)
 	must(t, err)
-	must(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager))
+	must(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager, time.Now()))
 	must(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "true"))
-	if err := a.write(t.Context(), before.Version, map[string]string{kube.AcknowledgedKey: "true"}); !apierrors.IsConflict(err) {
+	if err := writeVersion(t.Context(), a.Client, system, before.Version, map[string]string{kube.AcknowledgedKey: "true"}); !apierrors.IsConflict(err) {
 		t.Errorf("%v, want a conflict", err)
 	}
 	a.inFlight = 1
@@ -121,7 +122,7 @@ func TestAllReplicasAcknowledge(t *testing.T) {
 		t.Errorf("by all: in the switch %q, again in %v", state.Acknowledged, result.RequeueAfter)
 	}
 	first := a.acknowledged
-	must(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager))
+	must(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager, time.Now()))
 	must(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "incident"))
 	if a.reconcile(); a.acknowledged == first {
 		t.Errorf("a second pause of the same words is acknowledged as the first: %q", first)
@@ -216,5 +217,38 @@ func TestSaysWhatBlocks(t *testing.T) {
 	a.warning = [2]string{}
 	if _, state := a.reconcile(); state != (State{Version: state.Version}) {
 		t.Errorf("no longer blocked: the switch says %+v", state)
+	}
+}
+
+// TestHarmHoldIsNoPause: a hold for harm pauses nothing, is not written over a switch that has changed since it was read,
+// and ends with a date.
+func TestHarmHoldIsNoPause(t *testing.T) {
+	c := newClient(t)
+	read := func() State {
+		s, err := ReadState(t.Context(), c, system)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if err := Resume(t.Context(), c, system, kube.PluginFieldManager, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	before := read()
+	if err := HoldForHarm(t.Context(), c, system, before, "3 workloads"); err != nil {
+		t.Fatal(err)
+	}
+	if s := read(); s.HarmHold != "3 workloads" || s.Paused() || s.Stopped() != "" || !strings.Contains(s.Held(), "3 workloads") {
+		t.Errorf("held: %+v", s)
+	}
+	at := time.Date(2026, 3, 20, 12, 0, 0, 0, time.UTC)
+	if err := Resume(t.Context(), c, system, kube.PluginFieldManager, at); err != nil {
+		t.Fatal(err)
+	}
+	if err := HoldForHarm(t.Context(), c, system, before, "late"); !apierrors.IsConflict(err) {
+		t.Errorf("a hold by an old view of the switch: %v, want a conflict", err)
+	}
+	if s := read(); s.Held() != "" || s.Paused() || !s.HarmEnded.Equal(at) {
+		t.Errorf("ended: %+v", s)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -20,12 +21,14 @@ const pageSize = 500 // objects that are read in one request
 type records struct {
 	limits map[types.UID][]v1alpha1.ContainerLimit
 	names  map[string]string // of containers, each once
+	// templates are those that were read for pods without a record.
+	templates map[templateKey]map[string]cpu.Milli
 }
 
 // readRecords reads the declared limits of all pods page by page: those in the ledger, and those in
 // PodAllocations, which win.
 func readRecords(ctx context.Context, c client.Reader, namespace string) (*records, error) {
-	r := &records{map[types.UID][]v1alpha1.ContainerLimit{}, map[string]string{}}
+	r := &records{map[types.UID][]v1alpha1.ContainerLimit{}, map[string]string{}, map[templateKey]map[string]cpu.Milli{}}
 	ledgers := []client.ListOption{client.InNamespace(namespace), client.HasLabels{kube.LedgerLabel}}
 	err := eachPage(ctx, c, func(page *corev1.ConfigMapList) error {
 		for i := range page.Items {

@@ -11,11 +11,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // tally counts what became of pods, of one pass or of all.
@@ -45,31 +43,23 @@ func newTally(out io.Writer, now func() time.Time) *tally {
 
 // look counts a pod as a page shows it, and says whether it is to be restored.
 func (t *tally) look(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, known bool) bool {
-	ours := len(kube.WrittenByMBCAS(pod)) > 0
-	if kube.Ended(pod) || !known && !ours {
-		return false
+	s, why := standingOf(pod, declared, known)
+	if s != notOurs && s != lost {
+		t.count(&t.looked)
 	}
-	if !known {
-		t.leave(pod, string(reasons.DeclaredLimitUnknown), "no record of its declared limits; recreate it")
+	switch s {
+	case notOurs, differs:
+	case lost:
+		t.leave(pod, string(reasons.DeclaredLimitUnknown), why)
 		t.count(&t.lost)
-		return false
-	}
-	t.count(&t.looked)
-	move, external := ToDeclared(pod, declared)
-	if len(move.Changes) > 0 {
-		return true
-	}
-	if len(external) > 0 {
+	case external:
 		t.count(&t.external)
-		return false
+	case pending:
+		t.leave(pod, "not yet in force", why)
+	case atDeclared:
+		t.count(&t.already)
 	}
-	limits := RestoreLimits(pod, declared)
-	if progress, said := podresize.Check(pod, limits, pod.Generation); ours && progress != actuator.Done {
-		t.leave(pod, "not yet in force", fmt.Sprintf("%v: %s", progress, said))
-		return false
-	}
-	t.count(&t.already)
-	return false
+	return s == differs
 }
 
 func (t *tally) count(n *int) {

@@ -28,6 +28,8 @@ type bidder struct {
 	brief                              bool // throttled within a look, too brief to tell whether it saturates
 	// warmingUp: too few samples to be lowered
 	warmingUp    bool
+	takenIn      bool      // a new pod that no round has had in its book
+	weighted     bool      // see PodInput.Weighted
 	paced        bool      // it saturates for long, so its increases take tokens
 	leftByOthers cpu.Milli // of the supply by the other bidders, and at least its share
 	most         cpu.Milli // the highest limit that its pace allows; 0: any
@@ -50,6 +52,15 @@ func (b *bidder) bound(cfg Config, p market.Price) market.Bound {
 		return market.ByFloor
 	}
 	return bound
+}
+
+// limitBound is what bounds the limit of the pod at a price. A weighted pod has the price as the others have it, and
+// the kernel's weights hold it down instead of its limit.
+func (b *bidder) limitBound(cfg Config, p market.Price) market.Bound {
+	if b.weighted {
+		return market.ByNothing
+	}
+	return b.bound(cfg, p)
 }
 
 // estimate folds the tick into the estimates of the containers that still exist. perBudget is the
@@ -92,20 +103,20 @@ func bidders(
 	book := make([]bidder, 0, len(pods)+4)
 	var skipped Skipped
 	for i, p := range pods {
-		state := unmanaged
+		state := demand.Unmanaged
 		if !p.Unmanaged {
-			switch state = readinessOf(cfg, p.Pod, rates[i], estimates); {
-			case state == noRates, state == warmingUp && !warm:
+			switch state = p.Readiness(cfg, rates[i], estimates); {
+			case state == demand.NoRates, state == demand.WarmingUp && !warm:
 				skipped.WarmingUp++
-			case state == stale:
+			case state == demand.Stale:
 				skipped.Stale++
-			case state == unenforced:
+			case state == demand.Unenforced:
 				skipped.Unenforced++
 			}
 		}
-		managed := state == ready || state == warmingUp && warm
-		in, out := podBidders(p, rates[i], estimates, managed, state == unenforced)
-		in.pod, out.pod, in.warmingUp = i, i, state == warmingUp
+		managed := state == demand.Ready || state == demand.WarmingUp && warm
+		in, out := podBidders(p, rates[i], estimates, managed, state == demand.Unenforced)
+		in.pod, out.pod, in.warmingUp = i, i, state == demand.WarmingUp
 		if managed {
 			book = append(book, in)
 		}
@@ -121,7 +132,7 @@ func bidders(
 func podBidders(
 	p PodInput, rates sense.PodRates, estimates map[string]demand.Estimate, managed, unenforced bool,
 ) (in, out bidder) {
-	in.managed, in.signalPercent = true, p.DemandPercent
+	in.managed, in.weighted, in.signalPercent = true, p.Weighted, p.DemandPercent
 	var inRequest, outRequest cpu.Milli
 	for j, c := range p.Containers {
 		b, est := &out, estimates[c.ID]
@@ -215,45 +226,4 @@ func budgetPart(budget market.Budget, request, whole cpu.Milli) market.Budget {
 		return budget
 	}
 	return max(1, market.Budget(math.Round(float64(budget)*float64(request)/float64(whole))))
-}
-
-// hasNoQuota says that the kernel has quotas, and this cgroup has none.
-func hasNoQuota(r sense.Rate) bool { return r.QuotaKnown && r.Quota == 0 }
-
-// readiness is whether a pod can be decided.
-type readiness uint8
-
-const (
-	unmanaged readiness = iota
-	ready
-	warmingUp // too few samples to be lowered
-	noRates   // only one sample
-	stale
-	unenforced // the kernel enforces no limit
-)
-
-// readinessOf is the readiness of a managed pod: ready if every running limited container has valid
-// rates and a quota, and there is at least one. The quota may be that of the whole pod.
-func readinessOf(
-	cfg demand.Config, p demand.Pod, r sense.PodRates, estimates map[string]demand.Estimate,
-) readiness {
-	state := stale
-	for j, c := range p.Containers {
-		if !c.Limited() || c.ID == "" {
-			continue
-		}
-		switch {
-		case r.Containers[j].Validity == sense.NoEarlierSample:
-			return noRates
-		case r.Containers[j].Validity != sense.Valid:
-			return stale
-		case hasNoQuota(r.Containers[j]) && !(r.Own.QuotaKnown && r.Own.Quota > 0):
-			return unenforced
-		case !estimates[c.ID].Warm(cfg):
-			state = warmingUp
-		case state != warmingUp:
-			state = ready
-		}
-	}
-	return state
 }

@@ -30,7 +30,7 @@ func decideOne(cfg Config, s State, pod PodInput, rates sense.PodRates, b bidder
 	d := Decision{
 		UID: pod.UID, Pod: b.pod, Demand: b.bid.Demand, ThrottleRatio: b.latestThrottleRatio,
 		Budget: b.bid.Budget, Price: s.price.inForce,
-		Floor: b.minLimit, Ceiling: b.bid.Ceiling, Bound: b.bound(cfg, s.price.inForce), Usage: b.usage,
+		Floor: b.minLimit, Ceiling: b.bid.Ceiling, Bound: b.limitBound(cfg, s.price.inForce), Usage: b.usage,
 	}
 	for j, c := range pod.Containers {
 		if c.Limited() {

@@ -43,6 +43,7 @@
 //     nothing is decided.
 //   - NewPodsAreRaisedAtOnce, NewPodsNeedNotWaitForARound: while CPU has no price, a new pod that was
 //     throttled since it started is raised when it is first read, and that may be between two rounds.
+//   - NewPodsGetIdleCPUUnderAPrice: so is one while much CPU is idle, before the price falls.
 //   - OldCountersRaiseNoNewPod: counters of a container that may have run for long raise no pod.
 //   - NewPodsKeepTheirSplit: the containers of a new pod are raised as their limits relate.
 //   - RestartRaisesAtOnce: after a restart of the agent, a throttled pod is raised from the first look on
@@ -82,5 +83,7 @@
 //   - WrongReleaseIsUndone: when the pod goes on, the next round is at the price of before.
 //   - WrongReleasesAreBounded: a pod that stops briefly in turn gets itself and another one at most 16
 //     increases an hour out of looks, and no more CPU than their share.
+//   - WeightedPodsAreNotCapped: a weighted pod counts in the price, which lowers no limit of it; when it needs more
+//     it gets its ceiling. When it is no more weighted, the next round caps it.
 //   - UnmanagedPodsCount: unmanaged pods count with their usage, and get no decision.
 package round

@@ -84,7 +84,7 @@ func (b busy) next(throttled, full, little bool) busy {
 func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookState) lookState {
 	book := l.book
 	l.cores, l.sample = in.Node.Capacity, in.Sample
-	l.decided = map[string]bool{}
+	l.decided = make(map[string]bool, len(decisions))
 	for _, d := range decisions { // a look may raise what the round lowers
 		l.decided[d.UID] = d.Publish && d.Limit > limitOf(in.Pods[d.Pod])
 	}
@@ -96,7 +96,7 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 		b := &book[i]
 		switch {
 		case !b.managed:
-		case b.bound(cfg, s.price.inForce) != market.ByNothing:
+		case b.limitBound(cfg, s.price.inForce) != market.ByNothing:
 			capped = append(capped, i)
 		case s.couldNeedMore(cfg, b, in.Pods[b.pod]):
 			near = append(near, i)
@@ -225,7 +225,7 @@ func (l *lookState) observe(cfg Config, price market.Price, sample kernel.Sample
 		if !valid {
 			continue
 		}
-		if b.bound(cfg, price) != market.ByNothing {
+		if b.limitBound(cfg, price) != market.ByNothing {
 			uid := l.pods[b.pod].UID
 			little := o.usage.Cores() <= stoppedShare*min(b.limit, b.bid.Demand).Cores()
 			now := l.busy[uid].next(o.throttled > 0, full, little)
@@ -242,12 +242,19 @@ func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	b := s.look.book[o.index]
 	pod := s.look.pods[b.pod]
 	if o.throttled == 0 || o.stopped || s.look.decided[pod.UID] || s.releases.stopped[pod.UID] > 0 ||
-		s.look.newPods == raiseWhileIdle && !s.mayRaise(cfg) {
+		b.takenIn && !s.mayRaise(cfg) {
 		return d, false // one that stopped a moment ago and goes on may get nothing by it
 	}
 	b.throttleRatio, b.usage, b.brief = max(b.throttleRatio, needThrottleRatio), o.usage, true
+	if b.warmingUp && s.look.idle.Known { // what pods that have just stopped still demand is no more in use
+		b.leftByOthers = max(b.leftByOthers, o.usage+s.freeOf(s.look.idle.CPU))
+	}
 	b.latestThrottleRatio = max(b.latestThrottleRatio, o.throttled) // the controller goes by it
-	d = decideOne(cfg, s.withNewPods(), pod, s.look.rates[b.pod], b)
+	known := s.withNewPods()
+	if b.takenIn {
+		known.price = s.newPodPrice()
+	}
+	d = decideOne(cfg, known, pod, s.look.rates[b.pod], b)
 	if d.Limit <= b.limit || !differs(d.Limit, max(b.limit, b.published), cfg.PublishBand) {
 		return d, false
 	}

@@ -15,29 +15,34 @@ import (
 // A new pod is a managed pod that does not bid yet: its containers are new or, after a start of the
 // agent, the whole node is. What it demands is not known, so it counts nothing in the market, and
 // nothing lowers it. It is raised as soon as a counter shows that it is throttled: where CPU has no
-// price or, until the node has WarmUpSamples, where CPU is idle and the price from before the start
-// leaves the pod uncapped.
+// price; where much CPU is idle under a price, which outlives the pods that caused it by some seconds;
+// or, until the node has WarmUpSamples, where CPU is idle and the price from before the start leaves
+// the pod uncapped. It gets what the others demand no more, or use no more.
 
 // newPodRule is which new pods are raised between this round and the next.
 type newPodRule uint8
 
 const (
-	// raiseNone: CPU has a price, or that of the time before is not known.
+	// raiseNone: the price is not known.
 	raiseNone newPodRule = iota
 	// raiseThrottled: CPU has no price.
 	raiseThrottled
-	// raiseWhileIdle, of the throttled ones: the demands of the node are not known yet.
+	// raiseWhileIdle, of the throttled ones: CPU has a price. They are decided at a price of 0.
 	raiseWhileIdle
+	// raiseAsBefore, of the throttled ones, while CPU is idle: the demands of the node are not known yet.
+	raiseAsBefore
 )
 
 func (s *State) newPodRule(cfg Config) newPodRule {
 	switch {
 	case s.samples < cfg.Demand.WarmUpSamples && s.priced:
+		return raiseAsBefore
+	case s.samples < cfg.Demand.WarmUpSamples:
+		return raiseNone
+	case s.price.inForce > 0:
 		return raiseWhileIdle
-	case s.samples >= cfg.Demand.WarmUpSamples && s.price.inForce == 0:
-		return raiseThrottled
 	}
-	return raiseNone
+	return raiseThrottled
 }
 
 // addNewPods raises the new pods of a round that are throttled, and has looks read the others.
@@ -137,17 +142,17 @@ func (s *State) takeIn(
 func (s *State) newPodBid(cfg Config, p PodInput, index int, now kernel.PodSample) (b bidder, ok bool) {
 	l := &s.look
 	rates := l.rates[index]
-	switch readinessOf(cfg.Demand, p.Pod, rates, s.estimates) {
-	case noRates, warmingUp, ready:
+	switch p.Readiness(cfg.Demand, rates, s.estimates) {
+	case demand.NoRates, demand.WarmingUp, demand.Ready:
 	default:
 		return b, false
 	}
-	if p.Unmanaged || !enforced(p.Pod, rates, now) {
+	if p.Unmanaged || !p.Enforced(rates, now) {
 		return b, false
 	}
-	price := s.price.inForce
+	price := s.newPodPrice().inForce
 	was := p.Published
-	if l.newPods == raiseWhileIdle && (was.At.IsZero() && price > 0 || !was.At.IsZero() && was.Bound != market.ByNothing) {
+	if l.newPods == raiseAsBefore && (was.At.IsZero() && price > 0 || !was.At.IsZero() && was.Bound != market.ByNothing) {
 		return b, false
 	}
 	for _, c := range p.Containers {
@@ -156,9 +161,9 @@ func (s *State) newPodBid(cfg Config, p PodInput, index int, now kernel.PodSampl
 		}
 	}
 	b, _ = podBidders(p, rates, l.estimates, true, false)
-	b.pod, b.warmingUp = index, true
+	b.pod, b.warmingUp, b.takenIn = index, true, true
 	b.leftByOthers = s.room.leftByOthers(&b, s.countedOf(index))
-	return b, b.bound(cfg, price) == market.ByNothing
+	return b, b.limitBound(cfg, price) == market.ByNothing
 }
 
 // countedOf is what a pod takes of the room that does not bid: a new pod counts as unmanaged.
@@ -177,26 +182,6 @@ func (s State) withNewPods() State {
 		s.estimates = s.look.estimates
 	}
 	return s
-}
-
-// enforced says whether each limited container that runs was read, and has a quota as far as that
-// is known.
-func enforced(p demand.Pod, rates sense.PodRates, now kernel.PodSample) bool {
-	some := false
-	for j, c := range p.Containers {
-		if !c.Limited() || c.ID == "" {
-			continue
-		}
-		if v := rates.Containers[j].Validity; v != sense.Valid && v != sense.NoEarlierSample {
-			return false
-		}
-		unlimited := func(q kernel.Quota) bool { return q.Period > 0 && q.Limit == 0 }
-		if unlimited(now.Containers[j].Quota) && (now.Own.Quota.Period == 0 || unlimited(now.Own.Quota)) {
-			return false
-		}
-		some = true
-	}
-	return some
 }
 
 // firstThrottling is the highest share of periods in which a limited container was throttled: since
@@ -226,8 +211,24 @@ func firstThrottling(p demand.Pod, rates sense.PodRates, now kernel.PodSample, b
 // mayRaise says whether throttling suffices to raise a new pod now.
 func (s *State) mayRaise(cfg Config) bool {
 	l := &s.look
-	return l.newPods == raiseThrottled || l.newPods == raiseWhileIdle && l.idle.Known &&
-		s.freeOf(l.idle.CPU).Cores() >= cfg.ReleaseIdle*l.node.Supply.Cores()
+	least := cfg.ReleaseIdle
+	switch l.newPods {
+	case raiseThrottled:
+		return true
+	case raiseNone:
+		return false
+	case raiseWhileIdle: // the pods that were capped may go on
+		least *= 2
+	}
+	return l.idle.Known && s.freeOf(l.idle.CPU).Cores() >= least*l.node.Supply.Cores()
+}
+
+// newPodPrice is the price at which a pod that was taken in is decided.
+func (s *State) newPodPrice() price {
+	if s.look.newPods == raiseWhileIdle {
+		return price{}
+	}
+	return s.price
 }
 
 // freeOf is what the reserve, the usage outside of pods and DemandSignals leave of the idle CPU.

@@ -39,8 +39,77 @@ func TestNewPodsAreRaisedAtOnce(t *testing.T) {
 	}
 }
 
+// TestNewPodsGetIdleCPU: pods that stopped a moment ago still demand most of the node, and use none of it. A new pod
+// that is throttled gets what is idle, in the round and in looks. One beside pods that go on does not.
+func TestNewPodsGetIdleCPU(t *testing.T) {
+	for _, look := range []bool{false, true} {
+		for _, stops := range []bool{false, true} {
+			other := &fakePod{name: "other", request: 500, declared: 4000, demand: 3400}
+			w := newWorld(other)
+			w.run(30)
+			if stops {
+				other.demand = 0
+			}
+			busy := &fakePod{name: "busy", request: 100, declared: 500, demand: 2000}
+			if look {
+				busy.demand = 50
+			}
+			w.join(busy)
+			out := w.tick()
+			if out.Node.Demand < 3000 || out.Node.Price != 0 {
+				t.Fatalf("a demand of %v at a price of %v", out.Node.Demand, out.Node.Price)
+			}
+			if look {
+				busy.demand = 2000
+				w.pass(w.cfg.LookInterval)
+				w.look()
+			}
+			if raised := busy.limit > 2000; raised != stops {
+				t.Errorf("limit %v; looks: %v, the other pod stops: %v", busy.limit, look, stops)
+			}
+		}
+	}
+}
+
+// TestNewPodsGetIdleCPUUnderAPrice: a price outlives the pods that caused it by some seconds. A new pod that is
+// throttled meanwhile gets what is idle, in the round and in looks; one beside pods that go on does not, and one that
+// is not throttled neither.
+func TestNewPodsGetIdleCPUUnderAPrice(t *testing.T) {
+	for _, look := range []bool{false, true} {
+		for _, stops := range []bool{false, true} {
+			job := &fakePod{name: "job", request: 500, declared: 4000, demand: 8000}
+			other := &fakePod{name: "other", request: 500, declared: 4000, demand: 8000}
+			w := newWorld(job, other)
+			w.run(30)
+			if stops {
+				job.demand, other.demand = 0, 0
+			}
+			busy := &fakePod{name: "busy", request: 100, declared: 500, demand: 2000}
+			calm := &fakePod{name: "calm", request: 100, declared: 500, demand: 50}
+			if look {
+				busy.demand = 50
+			}
+			w.join(busy, calm)
+			if out := w.tick(); out.Node.Price == 0 {
+				t.Fatalf("CPU has no price: %+v", out.Node)
+			}
+			if look {
+				busy.demand = 2000
+				w.pass(w.cfg.LookInterval)
+				w.look()
+			}
+			if raised := busy.limit > 2000; raised != stops {
+				t.Errorf("limit %v; looks: %v, the other pods stop: %v", busy.limit, look, stops)
+			}
+			if calm.limit != 500 {
+				t.Errorf("limit %v of a pod that is not throttled", calm.limit)
+			}
+		}
+	}
+}
+
 // TestOldCountersRaiseNoNewPod: the counters of a container that may have run for long say nothing about
-// now; and while CPU has a price, no counter raises a pod of which nothing else is known.
+// now; and while CPU has a price and none is idle, no counter raises a pod of which nothing else is known.
 func TestOldCountersRaiseNoNewPod(t *testing.T) {
 	old := kernel.Stat{Usage: time.Hour, Periods: 1e6, Throttled: 1e5}
 	quiet := func() *world {
@@ -120,6 +189,43 @@ func TestNewPodsNeedNotWaitForARound(t *testing.T) {
 	}
 	if busy.changes != changes || calm.changes != 1 {
 		t.Errorf("%d and %d changes by the rounds after", busy.changes-changes, calm.changes-1)
+	}
+}
+
+// TestNewPodsThatStopReleaseNothing: a new pod is not in the market, so its stop lowers no price, however it was taken
+// in: in a round, or between two, where the round before has no sample of it.
+func TestNewPodsThatStopReleaseNothing(t *testing.T) {
+	for _, between := range []bool{false, true} {
+		service := &fakePod{name: "service", request: 3000, declared: 4000, demand: 2500}
+		w := newWorld(service, &fakePod{name: "job-1", request: 200, declared: 4000, demand: 4000},
+			&fakePod{name: "job-2", request: 200, declared: 4000, demand: 4000})
+		for range 60 {
+			w.lookAndRun()
+		}
+		price := w.state.price.inForce
+		service.demand = 0 // a lull
+		brief := &fakePod{name: "brief", request: 1000, declared: 2000, demand: 8000}
+		if between {
+			w.takeIn(100*time.Millisecond, brief)
+		} else {
+			w.join(brief)
+			w.tick()
+		}
+		for range saturatedLooks {
+			w.pass(w.cfg.LookInterval)
+			w.look()
+		}
+		if brief.limit != 2000 || price == 0 {
+			t.Fatalf("between rounds %v: limit %v, price %v: want a pod that saturates at 2000m under a price", between, brief.limit, price)
+		}
+		brief.demand = 0
+		for range 2 {
+			w.pass(w.cfg.LookInterval)
+			w.look()
+		}
+		if got := w.state.price.inForce; got != price {
+			t.Errorf("between rounds %v: the price goes from %v to %v", between, price, got)
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ func (s *State) paceIncreases(cfg Config, in Input, book []bidder, elapsed time.
 			continue
 		}
 		p := in.Pods[b.pod]
-		target := s.target(cfg, b, p, b.bound(cfg, s.price.inForce))
+		target := s.target(cfg, b, p, b.limitBound(cfg, s.price.inForce))
 		// An increase that is published and not in force yet, as in mode recommend, has its token.
 		s.paces[p.UID], b.most = s.paces[p.UID].Next(cfg.Pacing, max(b.limit, b.published), target, elapsed)
 	}

@@ -241,6 +241,17 @@ func lastTickDemand(cfg Config, b bidder) cpu.Milli {
 	return b.bid.Demand
 }
 
+// beyondLines is what unmanaged pods use beyond what the price leaves them. No limit holds them, so they take what is
+// idle, the reserve too. A higher price would take CPU from capped pods and give it to them.
+func beyondLines(book []bidder, p market.Price) (sum cpu.Milli) {
+	for _, b := range book {
+		if !b.managed {
+			sum += max(0, b.usage-b.bid.Limit(p))
+		}
+	}
+	return sum
+}
+
 // stoppedThreshold is the share of its limit below which a throttled pod cannot have demanded more all the time.
 const stoppedThreshold = 0.85
 
@@ -285,11 +296,11 @@ func (p price) updateTrim(c clearing) float64 {
 	if !capped {
 		return p.trim
 	}
-	used := d.Usage + keptForSignals(c.book, p.inForce)
+	used := d.Usage - beyondLines(c.book, p.inForce) + keptForSignals(c.book, p.inForce)
 	if paced && used < d.Supply { // the wait of an increase leaves CPU idle, and not the price
 		return p.trim
 	}
 	miss := max(-0.5, min(0.5, float64(used-d.Supply)/float64(d.Supply)))
 	miss -= max(-cfg.PriceBand/2, min(cfg.PriceBand/2, miss))
-	return max(-cfg.TrimLimit, min(cfg.TrimLimit, p.trim+cfg.TrimGain*miss*c.elapsed.Seconds()))
+	return max(-cfg.TrimLimit, min(cfg.TrimLimit, p.trim+float64(cfg.TrimGain*miss*c.elapsed.Seconds())))
 }

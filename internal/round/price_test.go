@@ -158,7 +158,7 @@ func TestFullNode(t *testing.T) {
 		{sense.NodeRates{Elapsed: time.Second, Usage: 4000, UsageKnown: true}, time.Second},
 		{sense.NodeRates{Elapsed: time.Second, Usage: 4000}, 0}, // unknown
 	} {
-		_, full := g.Measure(DefaultConfig(), in.Node, c.node)
+		full := g.Measure(DefaultConfig(), in.Node, c.node).Full
 		if g.fullFor != c.want || full != (c.want >= 2*time.Second) {
 			t.Errorf("tick %d: full for %v: %v, want %v", i, g.fullFor, full, c.want)
 		}
@@ -178,5 +178,25 @@ func TestNoPriceAboveTheShare(t *testing.T) {
 	if out := w.run(60); capped > 400 || service.limit < 650 {
 		t.Errorf("the limit went from %v to %v at a price of %v, with a demand of %v in a supply of %v: want 650m or more",
 			capped, service.limit, out.Node.Price, out.Node.Demand, out.Node.Supply)
+	}
+}
+
+// TestBestEffortMovesNoPrice: a pod without request and limits spins, and takes what the others leave, the reserve
+// too. It may not have that of the supply, so its usage takes nothing from the pod that the price caps.
+func TestBestEffortMovesNoPrice(t *testing.T) {
+	job := &fakePod{name: "job", request: 1000, declared: 4000, demand: 8000}
+	spinner := &fakePod{name: "spinner", unmanaged: true, demand: 8000}
+	web := &fakePod{name: "web", request: 1000, declared: 2000, demand: 500}
+	w := newWorld(job, spinner, web)
+	w.run(30)
+	if before := job.limit; before < 2900 || before > 3100 {
+		t.Fatalf("the job's limit is %v after half a minute, want what the service leaves of 3600m", before)
+	}
+	for range 900 {
+		w.tick()
+		if job.limit < 2900 {
+			t.Fatalf("the job's limit is %v at %v, price %v: the spinner gets what it loses", job.limit, w.now.Sub(epoch),
+				w.state.price.inForce)
+		}
 	}
 }

@@ -81,19 +81,24 @@ const calmInterval = time.Hour
 // figuresDue says whether a decision is published although its limits stay. What binds the limit is the state of the
 // pod, and says why its limit stays. Others count on its demand: the division of a short quota and, where CPU has a
 // price, the coordinator. Noise must cause no publication: a change of demand counts only beyond DemandBand, a
-// quarter, and one percent of the node.
+// quarter, and one percent of the node. An autoscaler compares the demand with the pod's own request.
 func figuresDue(cfg Config, in Input, p PodInput, d Decision) bool {
 	was, age := p.Published, in.Now.Sub(p.Published.At)
 	change := max(d.Demand-was.Demand, was.Demand-d.Demand)
-	changed := change > max(cfg.DemandBand, in.Node.Allocatable/100) && differs(d.Demand, was.Demand, demandBand)
-	if changed && p.IncreaseOnNeed && age >= cfg.QuotaInterval {
+	least, band := max(cfg.DemandBand, in.Node.Allocatable/100), demandBand
+	if p.PublishDemand {
+		least, band = cfg.DemandBand, signalBand
+	}
+	changed := change > least && differs(d.Demand, was.Demand, band)
+	soon := changed && p.IncreaseOnNeed || (changed || d.Bound != was.Bound) && p.PublishDemand
+	if soon && age >= cfg.QuotaInterval {
 		return true
 	}
 	return age >= cfg.FiguresInterval && (d.Bound != was.Bound || changed && d.Price > 0)
 }
 
-// demandBand is the relative change of demand that is published although the limits stay.
-const demandBand = 0.25
+// The relative change of demand that is published although the limits stay; signalBand where an autoscaler acts on it.
+const demandBand, signalBand = 0.25, 0.1
 
 // differs says whether a and b differ by more than the band, as a share of b.
 func differs[N ~int64 | ~float64](a, b N, band float64) bool {

@@ -315,6 +315,43 @@ func TestFiguresDue(t *testing.T) {
 	}
 }
 
+// TestFiguresForAnAutoscaler: of a pod whose demand an autoscaler acts on, changes of a tenth are published, and
+// whether the price caps it, twice a minute at most; a steady demand never is.
+func TestFiguresForAnAutoscaler(t *testing.T) {
+	cfg := DefaultConfig()
+	was := Published{At: epoch, Limits: map[string]cpu.Milli{"c": 1000}, Demand: 500}
+	for _, c := range []struct {
+		name   string
+		demand cpu.Milli
+		bound  market.Bound
+		age    time.Duration
+		want   bool
+	}{
+		{"a tenth is not published", 550, 0, 24 * time.Hour, false},
+		{"more is, without a price, however large the node", 551, 0, cfg.QuotaInterval, true},
+		{"also when it falls", 440, 0, cfg.QuotaInterval, true},
+		{"not at once", 1000, 0, cfg.QuotaInterval - 1, false},
+		{"what binds the limit is", 500, market.ByPrice, cfg.QuotaInterval, true},
+		{"but not at once", 500, market.ByPrice, cfg.QuotaInterval - 1, false},
+		{"what stays is not", 500, 0, 24 * time.Hour, false},
+	} {
+		in := Input{Now: epoch.Add(c.age), Node: Node{Allocatable: 64_000}}
+		p := PodInput{Published: was, Pod: demand.Pod{PublishDemand: true}}
+		if got := figuresDue(cfg, in, p, Decision{Limit: 1000, Demand: c.demand, Bound: c.bound}); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+		p.PublishDemand = false
+		if figuresDue(cfg, in, p, Decision{Limit: 1000, Demand: c.demand}) {
+			t.Errorf("%s: published for a pod that no autoscaler watches", c.name)
+		}
+	}
+	small := PodInput{Published: Published{At: epoch, Demand: 10}, Pod: demand.Pod{PublishDemand: true}}
+	in := Input{Now: epoch.Add(24 * time.Hour), Node: Node{Allocatable: 64_000}}
+	if figuresDue(cfg, in, small, Decision{Demand: 10 + cfg.DemandBand}) {
+		t.Error("the noise of an idle pod is published")
+	}
+}
+
 // What one container gets from another of its pod waits as a decrease does, unless it is throttled.
 func TestResplitWaits(t *testing.T) {
 	cfg := DefaultConfig()

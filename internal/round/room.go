@@ -22,7 +22,7 @@ func (s *State) uncappedLimit(cfg Config, b *bidder, p demand.Pod) (sum cpu.Mill
 // half as much again, as far as its budget buys it.
 func (s *State) mostRaised(cfg Config, b *bidder) cpu.Milli {
 	switch {
-	case !cfg.BoundRaises, s.price.binds && !b.brief && !b.saturates():
+	case !cfg.BoundRaises, b.weighted, s.price.binds && !b.brief && !b.saturates():
 		return math.MaxInt32
 	case s.price.binds && !b.brief && b.usesUp():
 		return max(b.leftByOthers, min(b.usage+b.usage/2, b.bid.Limit(s.price.inForce)))

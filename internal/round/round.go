@@ -24,6 +24,10 @@ type Node struct {
 type PodInput struct {
 	demand.Pod
 	Published Published
+	// Weighted pods are not capped: the kernel's weights and its idle class hold them to what the price leaves, so
+	// their limits rest at their ceilings once they need them. See package idleclass.
+	Weighted bool
+	CPUClass uint8 // an idleclass.Class, for recordings: a round does not use it
 }
 
 // Published is the decision in the pod's PodAllocation.
@@ -74,6 +78,8 @@ type Output struct {
 	// Watch are the pods that looks read until the next round, as indices into Input.Pods; empty: no
 	// limit could be raised before it.
 	Watch []int
+	// Rates are those of all pods, in the order of the input: the usage of those without a decision, too.
+	Rates []sense.PodRates
 }
 
 // Skipped counts managed pods without a decision.
@@ -97,6 +103,7 @@ type NodeDecision struct {
 	System             cpu.Milli   // usage outside of pods, smoothed
 	SystemKnown        bool        // false: not readable in this round; System is the last known, or 0
 	Pressure           sense.Ratio // for a CPU
+	Full               bool        // no CPU of the node has been idle for Config.Onset
 	FloorsExceedSupply bool
 	Released           bool // the price was cleared from the last tick alone, as contention ended
 	Bidders, Unmanaged int
@@ -142,16 +149,15 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		s.samples = 0
 	}
 
-	var out Output
-	var full bool
-	out.Node, full = s.gauge.Measure(cfg, in.Node, rates.Node)
+	out := Output{Rates: rates.Pods}
+	out.Node = s.gauge.Measure(cfg, in.Node, rates.Node)
 
 	perBudget := coresPerBudget(out.Node.Supply, in.Pods)
 	s.savings = saveCredits(cfg.Credits, s.savings, in.Pods, rates, perBudget)
 	in.Pods = withKernelMinimums(withCredits(cfg.Credits, in.Pods, s.savings), rates.Pods)
 
 	shares := coresPerBudget(out.Node.Supply, in.Pods)
-	if perBudget = 0; full {
+	if perBudget = 0; out.Node.Full {
 		perBudget = shares
 	}
 	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, rates.Pods, perBudget)
@@ -159,7 +165,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	warm := s.samples >= cfg.Demand.WarmUpSamples
 	book, skipped := bidders(cfg.Demand, in.Pods, rates.Pods, s.estimates, warm)
 	out.Skipped = skipped
-	s.notePaces(cfg.Pacing, in.Pods, rates, full, book)
+	s.notePaces(cfg.Pacing, in.Pods, rates, out.Node.Full, book)
 
 	if !s.priced && in.PriceBeforeKnown {
 		s.price, s.priced = price{inForce: in.PriceBefore}, true

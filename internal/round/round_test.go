@@ -144,14 +144,14 @@ func TestUnenforcedIsUnmanaged(t *testing.T) {
 	known := map[string]demand.Estimate{"1": {Samples: 99, Mean: 3, Latest: 3}}
 	for name, c := range map[string]struct {
 		container, own sense.Rate
-		want           readiness
+		want           demand.Readiness
 	}{
-		"quotas are off":            {bare, bare, unenforced},
-		"the whole pod has a quota": {bare, sense.Rate{Validity: sense.Valid, QuotaKnown: true, Quota: 500}, ready},
-		"quotas are unknown":        {sense.Rate{Validity: sense.Valid}, bare, ready},
+		"quotas are off":            {bare, bare, demand.Unenforced},
+		"the whole pod has a quota": {bare, sense.Rate{Validity: sense.Valid, QuotaKnown: true, Quota: 500}, demand.Ready},
+		"quotas are unknown":        {sense.Rate{Validity: sense.Valid}, bare, demand.Ready},
 	} {
 		r := sense.PodRates{Own: c.own, Containers: []sense.Rate{c.container}}
-		if got := readinessOf(DefaultConfig().Demand, pod, r, known); got != c.want {
+		if got := pod.Readiness(DefaultConfig().Demand, r, known); got != c.want {
 			t.Errorf("%s: readiness %d, want %d", name, got, c.want)
 		}
 	}

@@ -30,13 +30,12 @@ type Gauge struct {
 
 // Measure is the node with its supply: allocatable CPU, a tenth less for each true pressure condition, minus the
 // reserve, minus the usage outside of pods that exceeds what the node reserves for it. That usage is smoothed. While
-// it cannot be read, the last known value counts: 0 would sell CPU that is in use. full says whether no CPU has been
-// idle for Onset.
-func (g *Gauge) Measure(cfg Config, n Node, r sense.NodeRates) (d NodeDecision, full bool) {
+// it cannot be read, the last known value counts: 0 would sell CPU that is in use.
+func (g *Gauge) Measure(cfg Config, n Node, r sense.NodeRates) (d NodeDecision) {
 	known := r.UsageKnown && r.KubepodsKnown
 	if known {
 		used := max(0, r.Usage-r.Kubepods).Cores()
-		g.system += (used - g.system) * (1 - math.Pow(1-systemSmoothing, r.Elapsed.Seconds()))
+		g.system += float64((used - g.system) * (1 - math.Pow(1-systemSmoothing, r.Elapsed.Seconds())))
 	}
 	d = NodeDecision{
 		Usage: r.Kubepods, UsageKnown: r.KubepodsKnown,
@@ -44,14 +43,15 @@ func (g *Gauge) Measure(cfg Config, n Node, r sense.NodeRates) (d NodeDecision, 
 		Pressure: r.Pressure,
 	}
 	allocatable := n.Allocatable.Cores()
-	sold := cpu.FromCores(allocatable*math.Pow(0.9, float64(n.Pressures)) - cfg.Reserve*allocatable)
+	sold := cpu.FromCores(float64(allocatable*math.Pow(0.9, float64(n.Pressures))) - float64(cfg.Reserve*allocatable))
 	excess := max(0, d.System-(n.Capacity-n.Allocatable))
 	d.Supply = max(0, sold-min(excess, cpu.FromCores(sold.Cores()*maxSystemShare)))
 
 	if g.fullFor += r.Elapsed; !r.UsageKnown || n.Capacity <= 0 || float64(r.Usage) < fullThreshold*float64(n.Capacity) {
 		g.fullFor = 0
 	}
-	return d, lasted(g.fullFor, r.Elapsed, cfg.Onset)
+	d.Full = lasted(g.fullFor, r.Elapsed, cfg.Onset)
+	return d
 }
 
 // The supply is idle where usage is below it by this share and this much. Smaller takes the noise of a busy node
@@ -62,10 +62,10 @@ const (
 )
 
 // HasIdleCPU says whether pods used less than the market sold, for figures of what limits cost; known is false
-// where usage was not read.
+// where usage was not read. On a full node none is idle: work outside of pods takes what pods leave of the supply.
 func (n NodeDecision) HasIdleCPU() (idle, known bool) {
 	least := max(leastIdle, cpu.FromCores(idleShare*n.Supply.Cores()))
-	return n.UsageKnown && n.Supply-n.Usage >= least, n.UsageKnown
+	return n.UsageKnown && !n.Full && n.Supply-n.Usage >= least, n.UsageKnown
 }
 
 // PressureFrom is the share of a node's CPUs that are busy from which rounds at this interval need the pressure of

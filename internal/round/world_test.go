@@ -41,6 +41,7 @@ type fakePod struct {
 	firm              bool          // it must not be decreased
 	onNeed            bool
 	unmanaged         bool
+	weighted          bool
 	percent           int32 // of a DemandSignal
 	demand            cpu.Milli
 	stops             float64 // share of the next second after which it stops; 0: it does not
@@ -224,7 +225,7 @@ func (w *world) input() Input {
 					Name: "c", ID: p.id, Request: p.request, Declared: p.declared, Limit: p.limit,
 				}.Within(floor, w.node.Allocatable)},
 			},
-			Published: p.published,
+			Published: p.published, Weighted: p.weighted,
 		})
 		g := kernel.Group{ID: p.id}
 		if !p.absent {

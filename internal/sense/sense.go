@@ -13,6 +13,8 @@
 //     its own reads, and unknown in between.
 //   - ImpossibleIdleTimeIsUnknown: idle time that decreased, or that exceeds what the node has, is
 //     unknown.
+//   - WholePodIsOneContainer: a pod that is read as a whole has one rate, that of its own cgroup, with the highest
+//     throttle ratio of its cgroups.
 //   - MinLimitIsAccepted: the kernel accepts the quota of every limit from MinLimit on unchanged.
 package sense
 
@@ -91,7 +93,8 @@ func (r Ratio) Optional() *float64 {
 	return &r.Value
 }
 
-// PodRates are the rates of a pod. Containers are in the order of the sample's.
+// PodRates are the rates of a pod. Containers are in the order of the sample's; of a pod that is read as a whole
+// (kernel.Target.Whole) they are one, the pod itself.
 type PodRates struct {
 	Own        Rate
 	Containers []Rate
@@ -147,17 +150,43 @@ func Compare(before, after kernel.Sample, longest time.Duration) Rates {
 			for j := range p.Containers {
 				r.Pods[i].Containers[j] = groupRate(&was.Containers[j], &p.Containers[j], longest)
 			}
+			r.Pods[i].unite(p)
 			continue
 		}
 		if all.pods == nil {
 			all = newIndex(before)
 		}
-		r.Pods[i].Own = groupRate(all.pods[p.Pod], &p.Own, longest)
+		was := all.pods[p.Pod]
+		if was != nil && was.ID != p.Own.ID { // not read as a whole before: its usage may be unread
+			was = nil
+		}
+		r.Pods[i].Own = groupRate(was, &p.Own, longest)
 		for j := range p.Containers {
 			r.Pods[i].Containers[j] = groupRate(all.containers[p.Containers[j].ID], &p.Containers[j], longest)
 		}
+		r.Pods[i].unite(p)
 	}
 	return r
+}
+
+// unite makes one container of a pod that is read as a whole. Its kubelet gives the pod's limit to each of its containers, too,
+// and the kernel counts throttling at the cgroup whose quota is used up first. Stalls are those of an only container: of
+// several, some may work while another is stalled.
+func (p *PodRates) unite(of *kernel.PodSample) {
+	if of.Own.ID == "" {
+		return
+	}
+	whole := p.Own
+	for _, c := range p.Containers {
+		if whole.Validity == Valid && c.Validity == Valid {
+			whole.ThrottleRatio = max(whole.ThrottleRatio, c.ThrottleRatio)
+			whole.MinLimit = max(whole.MinLimit, c.MinLimit)
+		}
+	}
+	if len(p.Containers) == 1 && whole.Validity == Valid {
+		whole.Stalls = p.Containers[0].Stalls
+	}
+	p.Containers = []Rate{whole}
 }
 
 // index finds the groups of a sample.
@@ -177,7 +206,7 @@ func newIndex(s kernel.Sample) index {
 
 // sameContainers says whether two samples are of the same pod with the same containers in the same order.
 func sameContainers(a, b *kernel.PodSample) bool {
-	return a.Pod == b.Pod && slices.EqualFunc(a.Containers, b.Containers, func(x, y kernel.Group) bool { return x.ID == y.ID })
+	return a.Pod == b.Pod && a.Own.ID == b.Own.ID && slices.EqualFunc(a.Containers, b.Containers, func(x, y kernel.Group) bool { return x.ID == y.ID })
 }
 
 // maxCores is more than a machine has; a higher usage is a jump of the counter.

@@ -8,7 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mbcas/mbcas/actuator"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/benefit"
+	"github.com/mbcas/mbcas/internal/idleclass"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/round"
@@ -33,10 +36,61 @@ var ErrNotRecorded = errors.New("not recorded")
 
 // At explains a pod's limit at a time: by the last round before it, and the looks after that round.
 func At(rec *record.Recording, about About, at time.Time) (Answer, error) {
-	var a Answer
+	f, err := find(around(rec, at), about, at)
+	if err == nil && f.Pod == "" { // its last round may be earlier
+		f, err = find(rec, about, at)
+	}
+	switch {
+	case err != nil:
+		return f.Answer, err
+	case len(rec.Minutes) == 0 || at.Before(rec.Minutes[0].From) || f.Pod == "" && at.After(last(rec)):
+		return f.Answer, fmt.Errorf("%s is %w: the recording of node %s is from %s to %s", at.UTC().Format("2006-01-02 15:04:05"),
+			ErrNotRecorded, rec.About.Node, first(rec).Format("2006-01-02 15:04:05"), last(rec).Format("15:04:05 UTC"))
+	case f.Pod == "":
+		return f.Answer, fmt.Errorf("the pod is %w on node %s before %s", ErrNotRecorded, rec.About.Node, at.UTC().Format("15:04:05 UTC"))
+	}
+	if f.limit > 0 {
+		s, err := spellOf(rec, f.uid, f.At, f.limit)
+		if err != nil {
+			return f.Answer, err
+		}
+		f.Sentences = append(f.Sentences, f.inForce(s)...)
+	}
+	if at.Sub(f.At) > stale {
+		f.Sentences = append(f.Sentences, fmt.Sprintf("That was the last round with the pod before %s.", at.UTC().Format("15:04:05 UTC")))
+	}
+	return f.Answer, nil
+}
+
+// around is the part of a recording that explains a time: the minute of it and the one before.
+func around(rec *record.Recording, at time.Time) *record.Recording {
+	end := minuteOf(rec, at) + 1
+	return &record.Recording{About: rec.About, Minutes: rec.Minutes[max(0, end-2):end]}
+}
+
+// minuteOf is the index of the minute that a time is in, or the last before it; -1: there is none.
+func minuteOf(rec *record.Recording, at time.Time) int {
+	next := slices.IndexFunc(rec.Minutes, func(m *record.Minute) bool { return m.From.After(at) })
+	if next < 0 {
+		next = len(rec.Minutes)
+	}
+	return next - 1
+}
+
+// found is a pod at a time.
+type found struct {
+	Answer
+	uid string
+	// limit is that in its spec; 0: MBCAS did not manage it. decided is what was published, at a time.
+	limit, decided cpu.Milli
+	since          time.Time
+}
+
+// find seeks the last round with a pod that is not after a time.
+func find(rec *record.Recording, about About, at time.Time) (a found, err error) {
 	namespaces := map[string]bool{}
 	done := errors.New("later")
-	_, err := replay.Play(rec, func(f *replay.Frame) error {
+	_, err = replay.Play(rec, func(f *replay.Frame) error {
 		if f.At().After(at) {
 			return done
 		}
@@ -50,25 +104,19 @@ func At(rec *record.Recording, about About, at time.Time) (Answer, error) {
 			d := &f.Output.Decisions[i]
 			if p := &f.Pods[d.Pod]; about(p.Name) && f.Round == nil {
 				a.Pod, a.At = p.Name.String(), f.At()
-				a.Sentences = append(a.Sentences, fmt.Sprintf("At %s its limit was to be raised to %v: %s.",
-					f.At().UTC().Format("15:04:05.0"), d.Limit, why(d, f.Look != nil)))
+				a.uid, a.limit, a.decided, a.since = p.UID, benefit.LimitOf(p.PodInput), d.Limit, f.At()
+				a.Sentences = append(a.Sentences, fmt.Sprintf("At %s a limit of %v was decided: %s.",
+					f.At().UTC().Format("15:04:05.0"), d.Limit, why(d, f)))
 			}
 		}
 		return nil
 	})
-	switch {
-	case err != nil && !errors.Is(err, done):
+	if err != nil && !errors.Is(err, done) {
 		return a, err
-	case len(namespaces) > 1:
-		return Answer{}, fmt.Errorf("pods of this name are in namespaces %s; name one with -n",
+	}
+	if len(namespaces) > 1 {
+		return found{}, fmt.Errorf("pods of this name are in namespaces %s; name one with -n",
 			strings.Join(slices.Sorted(maps.Keys(namespaces)), ", "))
-	case len(rec.Minutes) == 0 || at.Before(rec.Minutes[0].From) || a.Pod == "" && at.After(last(rec)):
-		return a, fmt.Errorf("%s is %w: the recording of node %s is from %s to %s", at.UTC().Format("2006-01-02 15:04:05"),
-			ErrNotRecorded, rec.About.Node, first(rec).Format("2006-01-02 15:04:05"), last(rec).Format("15:04:05 UTC"))
-	case a.Pod == "":
-		return a, fmt.Errorf("the pod is %w on node %s before %s", ErrNotRecorded, rec.About.Node, at.UTC().Format("15:04:05 UTC"))
-	case at.Sub(a.At) > stale:
-		a.Sentences = append(a.Sentences, fmt.Sprintf("That was the last round with the pod before %s.", at.UTC().Format("15:04:05 UTC")))
 	}
 	return a, nil
 }
@@ -91,55 +139,98 @@ func last(rec *record.Recording) time.Time {
 }
 
 // ofRound explains the pod of a round.
-func ofRound(node string, f *replay.Frame, index int) Answer {
+func ofRound(node string, f *replay.Frame, index int) found {
 	p := &f.Pods[index]
-	a := Answer{Pod: p.Name.String(), At: f.At()}
+	a := found{Answer: Answer{Pod: p.Name.String(), At: f.At()}}
 	var d *round.Decision
 	for i := range f.Output.Decisions {
 		if f.Output.Decisions[i].Pod == index {
 			d = &f.Output.Decisions[i]
 		}
 	}
-	n := f.Output.Node
-	switch {
-	case p.Unmanaged:
+	if p.Unmanaged {
 		a.Sentences = []string{"MBCAS did not manage it at that time: its usage counted, and its limits stayed as they were."}
 		return a
-	case d == nil:
-		a.Sentences = []string{fmt.Sprintf("Its limit was %v, and nothing was decided about it: its counters were too new or not readable, or the kernel had no quota for its limit.", benefit.LimitOf(p.PodInput))}
+	}
+	a.uid, a.limit, a.decided, a.since = p.UID, benefit.LimitOf(p.PodInput), publishedOf(p), p.Published.At
+	if d == nil {
+		a.Sentences = []string{"Nothing was decided about it: its counters were too new or not readable, or the kernel had no quota for its limit."}
 		return a
 	}
-	a.Sentences = append(a.Sentences,
+	if d.Publish {
+		a.decided, a.since = d.Limit, a.At
+	}
+	n := f.Output.Node
+	a.Sentences = []string{
 		fmt.Sprintf("Demand: it used %v and was throttled in %.0f%% of its periods, so it was estimated to demand %v.", d.Usage, 100*d.ThrottleRatio, d.Demand),
 		fmt.Sprintf("Price: the pods of node %s demanded %v, and the supply was %v, so the price was %v. A budget of %v buys %s.",
-			node, n.Demand, n.Supply, n.Price, d.Budget, buys(d)))
-	decision := fmt.Sprintf("Decision: a limit of %v", d.Limit)
-	switch d.Bound {
-	case market.ByPrice:
-		decision += ", set by the price."
-	case market.ByFloor:
-		decision += ", its floor."
-	case market.ByCeiling:
-		decision += ", its ceiling."
-	default:
-		decision += ". Neither price nor bounds restricted it."
+			node, n.Demand, n.Supply, n.Price, d.Budget, buys(d, n)),
+		decided(d, f),
 	}
-	published := "nothing was published yet"
-	if !p.Published.At.IsZero() {
-		published = fmt.Sprintf("%v was published at %s", publishedOf(p), p.Published.At.UTC().Format("15:04:05 UTC"))
+	if c := idleclass.Class(p.CPUClass); c != idleclass.NoClass {
+		a.Sentences = append(a.Sentences, "Class: "+c.Words())
 	}
-	next := "and it stayed"
-	if d.Publish {
-		next = fmt.Sprintf("and %v was to be published", d.Limit)
-	}
-	a.Sentences = append(a.Sentences, decision,
-		fmt.Sprintf("In force: the limit in its spec was %v; %s, %s.", benefit.LimitOf(p.PodInput), published, next))
 	return a
 }
 
-func buys(d *round.Decision) string {
-	if d.Price == 0 {
+func buys(d *round.Decision, n round.NodeDecision) string {
+	if n.Price == 0 {
 		return "whatever is there while CPU has no price"
 	}
-	return fmt.Sprintf("%.0fm at that price", float64(d.Budget)/float64(d.Price))
+	return fmt.Sprintf("%v at that price", bought(d.Budget, n.Price))
+}
+
+// decided says which limit was decided, and by what.
+func decided(d *round.Decision, f *replay.Frame) string {
+	text := fmt.Sprintf("Decision: a limit of %v", d.Limit)
+	if other := besidePrice(d, f); other != "" {
+		return text + ", and not by the price alone: " + other + "."
+	}
+	switch d.Bound {
+	case market.ByPrice:
+		return text + ", set by the price."
+	case market.ByFloor:
+		return text + ", its floor."
+	case market.ByCeiling:
+		return text + ", its ceiling."
+	}
+	return text + ". Neither price nor bounds restricted it."
+}
+
+// inForce says which limit was in force, what a decision made of it, and when it changed next.
+func (f *found) inForce(s spell) []string {
+	text := fmt.Sprintf("In force: a limit of %v, since %s", f.limit, clock(s.from))
+	switch {
+	case s.was == 0:
+		text += " or before"
+	case s.was > f.limit:
+		text += fmt.Sprintf(", when it was lowered from %v", s.was)
+	default:
+		text += fmt.Sprintf(", when it was raised from %v", s.was)
+	}
+	steps := actuator.DefaultConfig()
+	switch {
+	case f.decided == 0:
+		text += ". No decision was published yet."
+	case f.decided == f.limit:
+		text += fmt.Sprintf(". That is the decision, published at %s.", clock(f.since))
+	case f.decided > f.limit:
+		text += fmt.Sprintf(". The decision of %v was published at %s: where decisions are carried out, an increase is one step.", f.decided, clock(f.since))
+	default:
+		text += fmt.Sprintf(". The decision of %v was published at %s: where decisions are carried out, a decrease goes in steps, by default by a factor of %v "+
+			"at most and %v apart.", f.decided, clock(f.since), steps.MaxDecreaseFactor, steps.DecreaseCooldown)
+	}
+	switch {
+	case s.to == 0:
+		next := fmt.Sprintf("Next change: none until %s.", clock(s.until))
+		if f.decided > 0 && f.decided != f.limit {
+			next += " In modes recommend and restore no decision is carried out. In mode enforce it may wait: \"kubectl mbcas explain\" without --at has the reason of now."
+		}
+		return []string{text, next}
+	case s.to == f.decided:
+		return []string{text, fmt.Sprintf("Next change: at %s, to %v, the decision.", clock(s.until), s.to)}
+	case between(f.limit, s.to, f.decided):
+		return []string{text, fmt.Sprintf("Next change: at %s, to %v, a step towards the %v.", clock(s.until), s.to, f.decided)}
+	}
+	return []string{text, fmt.Sprintf("Next change: at %s, to %v, by a later decision or another cause; \"kubectl mbcas story\" tells them.", clock(s.until), s.to)}
 }

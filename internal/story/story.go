@@ -2,9 +2,14 @@
 // the time has brought and cost. All of it comes from the replayed rounds.
 //
 // Promises:
-//   - A sentence is told of each change of a limit, each begin and end of a price, each pod that comes or goes, and each
-//     time without rounds, and of nothing else: TestStory.
-//   - A pod's answer at a time is that of the last round or look before it: TestAt.
+//   - A sentence is told of each change of a limit in force, each decision about one, each begin and end of a price, each pod
+//     that comes or goes, and each time without rounds, and of nothing else: TestStory.
+//   - Changes that are told are those that are counted, and one towards a decision names it: TestChanges.
+//   - A decision that the price alone does not explain has its reason: TestReasons.
+//   - A recording that goes on is told as if at once, and minutes that are over are replayed once: TestTellerGoesOn.
+//   - What is told of a recording that goes on for days does not grow: TestTellerForgets.
+//   - A pod's answer at a time is that of the last round or look before it, and has the changes of the limit in force before
+//     and after: TestAt, TestAtInForce.
 package story
 
 import (
@@ -52,16 +57,52 @@ func Pod(namespace, name string) About {
 func Everything(record.Name) bool { return true }
 
 // Tell replays a recording, and tells what it is about. The totals are of these pods.
-func Tell(rec *record.Recording, about About) (Story, error) {
-	t := teller{about: about, pods: map[string]*pod{}, totals: benefit.NewCounter(about)}
-	sum, err := replay.Play(rec, func(f *replay.Frame) error {
-		t.frame(f)
-		return nil
-	})
-	s := Story{
-		Node: rec.About.Node, Version: rec.About.Version, From: sum.From, To: sum.To, Replayed: sum, Entries: t.entries, Totals: t.totals.Totals(),
+func Tell(rec *record.Recording, about About) (Story, error) { return NewTeller(about).Tell(rec) }
+
+// Teller tells a recording that goes on. It replays each minute that is over once. It also tells minutes that the recording
+// no longer has, until there are as many of them as the recording has.
+type Teller struct {
+	about About
+	over  teller // what was told of the minutes that are over
+	sum   replay.Summary
+	run   string // of the agent
+	seq   uint64 // of the last minute that is over
+}
+
+// NewTeller has told nothing yet.
+func NewTeller(about About) *Teller {
+	return &Teller{about: about, over: teller{about: about, pods: map[string]*pod{}, totals: benefit.NewCounter(about)}}
+}
+
+// Tell tells a recording that has gone on since the last call, or another one. All of its minutes but the last are over.
+func (t *Teller) Tell(rec *record.Recording) (Story, error) {
+	next := slices.IndexFunc(rec.Minutes, func(m *record.Minute) bool { return m.Seq > t.seq })
+	if rec.About.Run != t.run || next < 0 || t.sum.Minutes > len(rec.Minutes)+next {
+		*t = *NewTeller(t.about)
+		next, t.run = 0, rec.About.Run
 	}
-	return s, err
+	told, sum := t.over, t.sum
+	for i := next; i < len(rec.Minutes); i++ {
+		m := rec.Minutes[i]
+		told, sum = t.over.clone(), t.sum
+		err := sum.Add(m, func(f *replay.Frame) error {
+			told.frame(f)
+			return nil
+		})
+		if err != nil {
+			return t.story(rec, told, sum), err
+		}
+		if i < len(rec.Minutes)-1 {
+			t.over, t.sum, t.seq = told, sum, m.Seq
+		}
+	}
+	return t.story(rec, told, sum), nil
+}
+
+func (t *Teller) story(rec *record.Recording, told teller, sum replay.Summary) Story {
+	return Story{
+		Node: rec.About.Node, Version: rec.About.Version, From: sum.From, To: sum.To, Replayed: sum, Entries: told.entries, Totals: told.totals.Totals(),
+	}
 }
 
 // teller tells frame by frame.
@@ -82,8 +123,36 @@ type teller struct {
 type pod struct {
 	name    record.Name
 	managed bool
-	limit   cpu.Milli // as published
-	seen    bool      // in this round
+	inForce cpu.Milli // the limit in its spec
+	limit   cpu.Milli // as decided
+	since   time.Time // when it was decided
+	moved   bool      // a change since then went towards it
+	before  struct {  // what was decided before that, and may still be on its way
+		limit cpu.Milli
+		since time.Time
+	}
+	seen bool // in this round
+}
+
+// newPod is a pod of which nothing is told yet. A limit that is not the declared one has moved before.
+func newPod(in *replay.Pod) *pod {
+	limit := benefit.LimitOf(in.PodInput)
+	return &pod{
+		name: in.Name, managed: !in.Unmanaged, inForce: limit, limit: publishedOf(in), since: in.Published.At, moved: limit != declaredOf(in),
+	}
+}
+
+// clone goes on from here by itself.
+func (t *teller) clone() teller {
+	out := *t
+	out.totals = t.totals.Clone()
+	out.entries = slices.Clip(t.entries) // what is appended is its own
+	out.pods = make(map[string]*pod, len(t.pods))
+	for uid, p := range t.pods {
+		copied := *p
+		out.pods[uid] = &copied
+	}
+	return out
 }
 
 // told is how much a price must have changed to be told again.
@@ -164,7 +233,8 @@ func (t *teller) comeAndGo(at time.Time, pods []replay.Pod) {
 		in := &pods[i]
 		p := t.pods[in.UID]
 		if p == nil {
-			p = &pod{name: in.Name, limit: publishedOf(in)}
+			p = newPod(in)
+			p.managed = false
 			t.pods[in.UID] = p
 		}
 		switch {
@@ -173,7 +243,10 @@ func (t *teller) comeAndGo(at time.Time, pods []replay.Pod) {
 		case !in.Unmanaged && !p.managed && t.begun:
 			t.comes(at, in)
 		}
-		p.seen, p.managed = true, !in.Unmanaged
+		if p.managed && !in.Unmanaged {
+			t.change(at, p, in)
+		}
+		p.seen, p.managed, p.inForce = true, !in.Unmanaged, benefit.LimitOf(in.PodInput)
 	}
 	for _, uid := range sortedKeys(t.pods) {
 		p := t.pods[uid]
@@ -190,53 +263,88 @@ func (t *teller) comes(at time.Time, in *replay.Pod) {
 	t.say(at, &in.Name, fmt.Sprintf("It takes part, with a limit of %v.", benefit.LimitOf(in.PodInput)))
 }
 
-// decision tells of a limit that is to be published, unless that is what was published before.
+// change tells of a change of the limit in force: what it makes of the decisions. One whose decision is not among the last two
+// is a restore, a rollback, a start-up boost, or not by MBCAS: a recording does not have it.
+func (t *teller) change(at time.Time, p *pod, in *replay.Pod) {
+	to := benefit.LimitOf(in.PodInput)
+	if to == p.inForce {
+		return
+	}
+	verb := "lowered"
+	if to > p.inForce {
+		verb = "raised"
+	}
+	text := fmt.Sprintf("Its limit is %s from %v to %v", verb, p.inForce, to)
+	switch {
+	case p.limit == 0:
+		text += "; no decision was published"
+	case to == p.limit:
+		text += ", as decided" + p.moves(at)
+	case to == p.before.limit:
+		text += ", as decided at " + clock(p.before.since)
+	case between(p.inForce, to, p.limit):
+		text += fmt.Sprintf(", a step towards the %v decided%s", p.limit, p.moves(at))
+	case to == declaredOf(in):
+		text += fmt.Sprintf(", its declared limit; the decision is %v, and the recording does not have why", p.limit)
+	default:
+		text += fmt.Sprintf("; the decision is %v, and the recording does not have why", p.limit)
+	}
+	t.say(at, &p.name, text+".")
+}
+
+// late is the time after which a decision is told to have waited.
+const late = 10 * time.Second
+
+// moves says when the decision was that a change goes towards, and for how long it had waited before its first change, as where
+// the mode has become enforce.
+func (p *pod) moves(at time.Time) string {
+	text := " at " + clock(p.since)
+	if waited := at.Sub(p.since); !p.moved && waited > late {
+		text += fmt.Sprintf(", %v before", waited.Round(time.Second))
+	}
+	p.moved = true
+	return text
+}
+
+func declaredOf(p *replay.Pod) (sum cpu.Milli) {
+	for _, c := range p.Containers {
+		if c.Limited() {
+			sum += c.Declared
+		}
+	}
+	return sum
+}
+
+// between says whether a change from a limit goes towards another.
+func between(from, to, end cpu.Milli) bool { return from < to && to < end || from > to && to > end }
+
+func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
+
+// decision tells of a limit that is decided and published, unless that is what was published before. It says nothing about the
+// limit in force: in mode recommend that stays.
 func (t *teller) decision(at time.Time, f *replay.Frame, d *round.Decision) {
 	in := &f.Pods[d.Pod]
 	p := t.pods[in.UID]
 	if p == nil { // it has joined since the round
-		p = &pod{name: in.Name, managed: true, limit: publishedOf(in)}
+		p = newPod(in)
 		t.pods[in.UID] = p
 		t.comes(at, in)
 	}
-	was := p.limit
-	if was == 0 {
-		was = benefit.LimitOf(in.PodInput)
-	}
-	if !d.Publish || d.Limit == p.limit || d.Limit == was {
+	if !d.Publish || d.Limit == p.limit {
 		return
 	}
-	verb := "is to be lowered"
-	if d.Limit > was {
-		verb = "is to be raised"
+	text := fmt.Sprintf("The decision goes from %v to %v", p.limit, d.Limit)
+	if p.limit == 0 {
+		text = fmt.Sprintf("The first decision is a limit of %v", d.Limit)
 	}
-	p.limit = d.Limit
-	t.say(at, &p.name, fmt.Sprintf("Its limit %s from %v to %v: %s.", verb, was, d.Limit, why(d, f.Look != nil)))
-}
-
-// why says what led to a limit.
-func why(d *round.Decision, look bool) string {
-	var uses string
-	switch {
-	case look:
-		uses = "a look between two rounds saw it throttled"
-	case d.ThrottleRatio > 0:
-		uses = fmt.Sprintf("it used %v, was throttled in %.0f%% of its periods, and demands %v", d.Usage, 100*d.ThrottleRatio, d.Demand)
-	default:
-		uses = fmt.Sprintf("it used %v, and demands %v", d.Usage, d.Demand)
+	if p.limit != p.inForce {
+		text += fmt.Sprintf(" (in force: %v)", p.inForce)
 	}
-	switch d.Bound {
-	case market.ByPrice:
-		return fmt.Sprintf("%s; its budget of %v buys %v at a price of %v", uses, d.Budget, d.Limit, d.Price)
-	case market.ByFloor:
-		return fmt.Sprintf("%s; its budget of %v buys less than its floor at a price of %v", uses, d.Budget, d.Price)
-	case market.ByCeiling:
-		return uses + "; this is its ceiling"
+	if p.limit > 0 || d.Limit != p.inForce {
+		t.say(at, &p.name, text+": "+why(d, f)+".")
 	}
-	if d.Price > 0 {
-		return fmt.Sprintf("%s; the price of %v does not cap it", uses, d.Price)
-	}
-	return uses + "; CPU has no price"
+	p.before.limit, p.before.since = p.limit, p.since
+	p.limit, p.since, p.moved = d.Limit, at, false
 }
 
 func (t *teller) say(at time.Time, about *record.Name, text string) {

@@ -7,6 +7,7 @@
 //
 // Promises:
 //   - Without a change both runs are equal: TestNoChange.
+//   - Several changes compared with one run are as each by itself: TestDecider.
 //   - A change that gives a pod more budget, or the market more to sell, withholds no more in sum: TestChanges.
 package whatif
 
@@ -37,6 +38,11 @@ type Change struct {
 	Pods []PodChange
 }
 
+// None says that nothing is otherwise.
+func (c Change) None() bool {
+	return c.Reserve == nil && c.Credits == nil && !c.Off && len(c.Pods) == 0
+}
+
 // PodChange is what is otherwise about the pods of a pattern.
 type PodChange struct {
 	// Pattern is NAMESPACE/NAME, with * for any characters, as path.Match has it.
@@ -60,22 +66,24 @@ func (c Change) Validate() error {
 			errs = append(errs, fmt.Errorf("pattern %q: CPU is below 0", p.Pattern))
 		}
 	}
-	cfg := round.DefaultConfig()
-	c.config(&cfg)
-	return errors.Join(append(errs, cfg.Validate())...)
+	return errors.Join(append(errs, c.Config(round.DefaultConfig()).Validate())...)
 }
 
-func (c Change) config(cfg *round.Config) {
+// Config is a config with the change.
+func (c Change) Config(cfg round.Config) round.Config {
 	if c.Reserve != nil {
 		cfg.Reserve = *c.Reserve
 	}
 	if c.Credits != nil {
 		cfg.Credits.MaxFactor = *c.Credits
 	}
+	return cfg
 }
 
 // Run is what one of the two runs gives.
 type Run struct {
+	// Reserve is the share of the node's allocatable CPU that is not sold, at the end.
+	Reserve float64 `json:"reserve"`
 	// Scarce is the time with a price.
 	Scarce time.Duration `json:"scarce"`
 	// Price and Supply are means over the time.
@@ -106,7 +114,9 @@ type PodRun struct {
 
 // Comparison is a recording as it was, and changed.
 type Comparison struct {
-	Node    string        `json:"node"`
+	Node string `json:"node"`
+	// Asked is the pod, as namespace/name, whose node it is; "" where a node was asked for.
+	Asked   string        `json:"asked,omitempty"`
 	From    time.Time     `json:"from"`
 	To      time.Time     `json:"to"`
 	Covered time.Duration `json:"covered"`
@@ -119,6 +129,31 @@ type Comparison struct {
 
 // Decide runs a recording as it was and changed.
 func Decide(rec *record.Recording, change Change) (Comparison, error) {
+	d := Decider{rec: rec} // nothing is read twice, so nothing is kept
+	return d.Decide(change)
+}
+
+// Decider compares a recording with several changes, one after the other. It runs the recording as it was once, and keeps
+// minutes as it has read them.
+type Decider struct {
+	rec    *record.Recording
+	before *pass // the recording as it was, nil until it has run
+	most   int   // pods times rounds that are kept
+	kept   []*minute
+	size   int // pods times rounds of those
+}
+
+// mostKept is half an hour of a node with 110 pods. 100 pods with two containers each take 110 MB.
+const mostKept = 200_000
+
+// NewDecider has run nothing yet.
+func NewDecider(rec *record.Recording) *Decider {
+	return &Decider{rec: rec, most: mostKept}
+}
+
+// Decide runs the recording changed.
+func (d *Decider) Decide(change Change) (Comparison, error) {
+	rec := d.rec
 	c := Comparison{Node: rec.About.Node}
 	if err := change.Validate(); err != nil {
 		return c, err
@@ -126,23 +161,25 @@ func Decide(rec *record.Recording, change Change) (Comparison, error) {
 	if n := len(rec.Minutes); n > 0 {
 		c.From, c.To = rec.Minutes[0].From, rec.Minutes[n-1].To
 	}
-	before, after := newPass(Change{}), newPass(change)
-	var running sync.WaitGroup
-	errs := make([]error, 2)
-	for i, p := range []*pass{before, after} {
-		running.Go(func() { errs[i] = p.play(rec) })
+	passes := []*pass{newPass(change)}
+	if d.before == nil {
+		passes = append(passes, newPass(Change{}))
 	}
-	if running.Wait(); errs[0] != nil { // both read the same
-		return c, errs[0]
+	if err := d.play(passes...); err != nil {
+		return c, err
 	}
+	if d.before == nil {
+		d.before = passes[1]
+	}
+	before, after := d.before, passes[0]
 	c.Covered, c.Matched = before.covered, len(after.matched)
 	c.Before, c.After = before.run(), after.run()
-	for _, name := range slices.Sorted(maps.Keys(before.pods)) {
+	for _, name := range slices.SortedFunc(maps.Keys(before.pods), record.Name.Compare) {
 		b, a := before.pods[name], after.pods[name]
 		if a == nil || b.mean() == a.mean() && b.Withheld == a.Withheld {
 			continue
 		}
-		c.Pods = append(c.Pods, Pod{name, b.run(), a.run()})
+		c.Pods = append(c.Pods, Pod{name.String(), b.run(), a.run()})
 	}
 	slices.SortStableFunc(c.Pods, func(x, y Pod) int { return cmp.Compare(x.After.Limit-x.Before.Limit, y.After.Limit-y.Before.Limit) })
 	return c, nil
@@ -160,7 +197,7 @@ type pass struct {
 	scarce  time.Duration
 	price   float64 // times seconds
 	supply  float64
-	pods    map[string]*podSums // by name
+	pods    map[record.Name]*podSums
 	matched map[string]bool
 }
 
@@ -171,32 +208,91 @@ type podSums struct {
 }
 
 func newPass(c Change) *pass {
-	return &pass{change: c, published: map[string]round.Published{}, pods: map[string]*podSums{}, matched: map[string]bool{}}
+	return &pass{change: c, published: map[string]round.Published{}, pods: map[record.Name]*podSums{}, matched: map[string]bool{}}
 }
 
-// play runs all minutes. The state goes on from one to the next, as it is another than the recorded one.
-func (p *pass) play(rec *record.Recording) error {
-	seq := uint64(0)
-	for _, m := range rec.Minutes {
-		goesOn := seq > 0 && m.Seq == seq+1
-		seq = m.Seq
-		err := replay.Read(m, func(k *record.Keyframe) error {
-			p.cfg = k.Config
-			if p.change.config(&p.cfg); !goesOn {
-				p.state, p.published, p.last = k.State, map[string]round.Published{}, time.Time{}
+// minute is a minute of the recording as it was read. It is not changed.
+type minute struct {
+	*record.Minute
+
+	key    record.Keyframe
+	rounds []*record.Event
+	goesOn bool // it follows the one before
+	err    error
+}
+
+// play hands each minute to all passes, which run beside each other.
+func (d *Decider) play(passes ...*pass) error {
+	var running sync.WaitGroup
+	errs := make([]error, len(passes))
+	to := make([]chan *minute, len(passes))
+	for i, p := range passes {
+		to[i] = make(chan *minute, 1)
+		running.Go(func() {
+			for m := range to[i] {
+				if errs[i] == nil {
+					errs[i] = p.minute(m)
+				}
 			}
-			return nil
-		}, func(e *record.Event) error {
-			if e.Round != nil {
-				p.round(e)
-			}
-			return nil
 		})
-		if err != nil {
-			return err
+	}
+	for i := range d.rec.Minutes {
+		read := d.minute(i)
+		for j := range to {
+			to[j] <- read
 		}
 	}
-	return nil
+	for i := range to {
+		close(to[i])
+	}
+	running.Wait()
+	return cmp.Or(errs...)
+}
+
+// minute reads a minute of the recording, unless it was kept. The first minutes are kept, as many as the bound allows.
+func (d *Decider) minute(i int) *minute {
+	if i < len(d.kept) {
+		return d.kept[i]
+	}
+	all := d.rec.Minutes
+	read := readMinute(all[i])
+	read.goesOn = i > 0 && all[i].Seq == all[i-1].Seq+1
+	size := 0
+	for _, e := range read.rounds {
+		size += len(e.Round.Pods)
+	}
+	if i == len(d.kept) && d.size+size <= d.most {
+		d.kept, d.size = append(d.kept, read), d.size+size
+	}
+	return read
+}
+
+func readMinute(m *record.Minute) *minute {
+	read := &minute{Minute: m}
+	read.err = replay.Read(m, func(k *record.Keyframe) error { read.key = *k; return nil }, func(e *record.Event) error {
+		if e.Round != nil {
+			read.rounds = append(read.rounds, e)
+		}
+		return nil
+	})
+	return read
+}
+
+// minute runs the rounds of a minute. The state goes on from one to the next, as it is another than the recorded one.
+func (p *pass) minute(m *minute) error {
+	if m.err != nil {
+		return m.err
+	}
+	p.cfg = p.change.Config(m.key.Config)
+	if !m.goesOn {
+		p.state, p.published, p.last = m.key.State, map[string]round.Published{}, time.Time{}
+	}
+	return replay.Guard(m.Minute, func() error {
+		for _, e := range m.rounds {
+			p.round(e)
+		}
+		return nil
+	})
 }
 
 func (p *pass) round(e *record.Event) {
@@ -295,11 +391,12 @@ func (p *pass) decided(e *record.Event, now time.Time, d *round.Decision) {
 }
 
 func (p *pass) of(n record.Name) *podSums {
-	name := n.Namespace + "/" + n.Name
-	if p.pods[name] == nil {
-		p.pods[name] = &podSums{}
+	s := p.pods[n]
+	if s == nil {
+		s = &podSums{}
+		p.pods[n] = s
 	}
-	return p.pods[name]
+	return s
 }
 
 // count adds a round up.
@@ -355,7 +452,7 @@ func declaredOf(containers []demand.Container) (sum cpu.Milli) {
 }
 
 func (p *pass) run() Run {
-	r := Run{Scarce: p.scarce}
+	r := Run{Reserve: p.cfg.Reserve, Scarce: p.scarce}
 	for _, s := range p.pods {
 		r.Withheld += s.Withheld
 	}

@@ -119,10 +119,17 @@ var pairs = map[string]struct{ set, components string }{
 	"defaults":          {"", ""},
 	"enforce":           {"mode=enforce", "enforce"},
 	"users":             {"users.role=true", "plugin-users"},
+	"default limits":    {"defaultLimits.enabled=true", "default-limits"},
 	"three replicas":    {"controller.replicas=3", "shards"},
 	"images by hand":    {"image.pullPolicy=Never,controller.replicas=1", "loaded-images"},
 	"the local overlay": {"image.pullPolicy=Never,controller.replicas=1,mode=enforce", "loaded-images enforce"},
-	"all of them":       {"mode=enforce,users.role=true,controller.replicas=3", "enforce plugin-users shards"},
+	"weights":           {"weights.enabled=true", "weights"},
+	"secure metrics":    {"controller.metrics.secure=true", "secure-metrics"},
+	"all of them": {
+		"mode=enforce,users.role=true,controller.replicas=3,defaultLimits.enabled=true,weights.enabled=true," +
+			"controller.metrics.secure=true",
+		"enforce plugin-users shards default-limits weights secure-metrics",
+	},
 }
 
 // TestTheChartIsTheKustomization: what helm template renders is what kustomize makes of config, object by object and

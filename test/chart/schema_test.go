@@ -19,6 +19,7 @@ var wrong = map[string][]struct{ args, says string }{
 		{"--set agent.tolerations[0].key=a", "at '/agent': additional properties 'tolerations' not allowed"},
 		{"--set agent.resources.limit.memory=1Gi", "at '/agent/resources': additional properties 'limit' not allowed"},
 		{"--set controller.replica=3", "at '/controller': additional properties 'replica' not allowed"},
+		{"--set controller.metrics.enabled=true", "'/controller/metrics': additional properties 'enabled' not"},
 		{"--set monitoring.enabled=true", "at '/monitoring': additional properties 'enabled' not allowed"},
 		{"--set networkPolicy.from=a", "at '/networkPolicy': additional properties 'from' not allowed"},
 		{"--set users.create=true", "at '/users': additional properties 'create' not allowed"},
@@ -57,11 +58,17 @@ var wrong = map[string][]struct{ args, says string }{
 		{"--set-json agent.resources.requests.cpu=-0.5", "at '/agent/resources/requests/cpu': exclusiveMinimum"},
 		{"--set networkPolicy.enabled=on", "at '/networkPolicy/enabled': got string, want boolean"},
 		{"--set monitoring.dashboards=on", "at '/monitoring/dashboards': got string, want boolean"},
+		{"--set controller.metrics.secure=on", "at '/controller/metrics/secure': got string, want boolean"},
+		{"--set controller.metrics.certificateSecret=a/b", "certificateSecret': 'a/b' does not match pattern"},
+		{"--set controller.metrics.certificateSecret=-a", "certificateSecret': '-a' does not match pattern"},
+		{"--set controller.metrics.serverName=*.example.com", "'*.example.com' does not match pattern"},
 		{"--set users.role=1", "at '/users/role': got number, want boolean"},
 		{"--set crds.install=never", "at '/crds/install': got string, want boolean"},
 		{"--set criticalPodsQuota=100", "at '/criticalPodsQuota': got number, want boolean"},
 		{"--set uninstall.timeout=240", "at '/uninstall/timeout': got number, want string"},
 		{"--set uninstall.timeout=240s", "at '/uninstall/timeout': '240s' does not match pattern"},
+		{"--set weights.kubepods=/sys/fs/cgroup", "at '/weights/kubepods': '/sys/fs/cgroup' does not match pattern"},
+		{"--set weights.kubepods=/sys/fs/cgroup/../../etc/kubepods", "at '/weights/kubepods': "},
 		{"--set uninstall.restore=no", "at '/uninstall/restore': got string, want boolean"},
 		{"--set networkPolicy.metricsFrom.team=a/b", "'a/b' does not match pattern"},
 		{"--set-json agent.nodeSelector.pool=1", "at '/agent/nodeSelector/pool': got number, want string"},
@@ -84,6 +91,7 @@ var wrong = map[string][]struct{ args, says string }{
 		{"--set agent.flags.listen=:80", "at '/agent/flags': additional properties 'listen' not allowed"},
 		{"--set agent.flags.namespace=other", "at '/agent/flags': additional properties 'namespace' not allowed"},
 		{"--set controller.flags.mode=enforce", "at '/controller/flags': additional properties 'mode' not allowed"},
+		{"--set controller.flags.metrics-secure=true", "additional properties 'metrics-secure' not allowed"},
 		{"--set controller.flags.resizes-burst=1.5", "at '/controller/flags/resizes-burst': got string, want integer"},
 		{"--set controller.flags.freeze-after=60", "at '/controller/flags/freeze-after': got number, want string"},
 	},
@@ -119,6 +127,9 @@ func TestTemplatesRefuse(t *testing.T) {
 		"--namespace other": `the release is in namespace "other", and MBCAS runs in mbcas-system only, which its ` +
 			`policies and roles name: add --namespace mbcas-system`,
 		"--set users.subjects[0].kind=User,users.subjects[0].name=a": "set users.role=true",
+		"--set controller.metrics.certificateSecret=tls":             "set controller.metrics.secure=true",
+		"--set controller.metrics.secure=true,controller.metrics.serverName=a": "there is none: set " +
+			"controller.metrics.certificateSecret",
 		"--kube-version 1.32.9": "chart requires kubeVersion: >=1.33.0-0 which is incompatible with Kubernetes v1.32.9",
 	} {
 		if _, stderr, err := template(t, strings.Fields(args)...); err == nil || !strings.Contains(stderr, says) {
@@ -206,6 +217,9 @@ func TestFlagsReachTheProgram(t *testing.T) {
 				sample, ok := samples[fmt.Sprint(s["type"])]
 				if !ok {
 					sample = "0.5"
+				}
+				if name == "no-change-windows" {
+					sample = "Mon-Fri 09:00-18:00"
 				}
 				words, _ := s["enum"].([]any)
 				for _, word := range words {

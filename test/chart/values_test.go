@@ -41,18 +41,27 @@ const allOn = "monitoring.podMonitor=on,monitoring.rules=on"
 // effects are, of each value, another setting and the objects that it changes, makes or takes away; with are values
 // that it needs to mean something.
 var effects = map[string]struct{ set, with, objects string }{
-	"mode":                                 {"enforce", "", controller + " ValidatingAdmissionPolicy/mbcas-controller"},
-	"image.registry":                       {"example.com/mbcas", "", programs},
-	"image.tag":                            {"v1", "", programs},
-	"image.pullPolicy":                     {"Always", "", programs},
-	"image.pullSecrets":                    {"[0].name=pull", "", programs},
-	"agent.flags":                          {".reserve=0.05", "", agent},
-	"agent.nodeSelector":                   {".pool=apps", "", agent},
-	"agent.resources.requests.cpu":         {"30m", "", agent},
-	"agent.resources.requests.memory":      {"40Mi", "", agent},
-	"agent.resources.limits.memory":        {"99Mi", "", agent},
-	"controller.replicas":                  {"3", "", controller},
-	"controller.flags":                     {".dead-band=0.2", "", controller},
+	"mode":                            {"enforce", "", controller + " ValidatingAdmissionPolicy/mbcas-controller"},
+	"image.registry":                  {"example.com/mbcas", "", programs},
+	"image.tag":                       {"v1", "", programs},
+	"image.pullPolicy":                {"Always", "", programs},
+	"image.pullSecrets":               {"[0].name=pull", "", programs},
+	"agent.flags":                     {".reserve=0.05", "", agent},
+	"agent.nodeSelector":              {".pool=apps", "", agent},
+	"agent.resources.requests.cpu":    {"30m", "", agent},
+	"agent.resources.requests.memory": {"40Mi", "", agent},
+	"agent.resources.limits.memory":   {"99Mi", "", agent},
+	"controller.replicas":             {"3", "", controller},
+	"controller.flags":                {".dead-band=0.2", "", controller},
+	"controller.metrics.secure": {
+		"true", "", controller + " ClusterRole/mbcas-controller-metrics ClusterRoleBinding/mbcas-controller-metrics " +
+			"ClusterRole/mbcas-metrics-reader",
+	},
+	"controller.metrics.certificateSecret": {"tls", "controller.metrics.secure=true", controller},
+	"controller.metrics.serverName": {
+		"mbcas", allOn + ",controller.metrics.secure=true,controller.metrics.certificateSecret=tls",
+		"PodMonitor/mbcas-controller",
+	},
 	"controller.resources.requests.cpu":    {"30m", "", controller},
 	"controller.resources.requests.memory": {"99Mi", "", controller},
 	"controller.resources.limits.memory":   {"1Gi", "", controller},
@@ -62,6 +71,9 @@ var effects = map[string]struct{ set, with, objects string }{
 	"monitoring.dashboards":                {"true", "", dashboards},
 	"networkPolicy.enabled":                {"true", "", policies + " NetworkPolicy/mbcas-restore"},
 	"networkPolicy.metricsFrom":            {".team=monitoring", "networkPolicy.enabled=true", policies},
+	"defaultLimits.enabled": {
+		"true", "", "MutatingAdmissionPolicy/mbcas-default-limits MutatingAdmissionPolicyBinding/mbcas-default-limits",
+	},
 	"users.role": {
 		"true", "", "ClusterRole/mbcas-plugin ClusterRole/mbcas-plugin-resize Role/mbcas-plugin",
 	},
@@ -69,6 +81,8 @@ var effects = map[string]struct{ set, with, objects string }{
 		"[0].kind=Group,users.subjects[0].name=devs", "users.role=true",
 		"ClusterRoleBinding/mbcas-plugin RoleBinding/mbcas-plugin",
 	},
+	"weights.enabled":   {"true", "", agent},
+	"weights.kubepods":  {"/sys/fs/cgroup/kubepods", "weights.enabled=true", agent},
 	"crds.install":      {"false", "", crds},
 	"criticalPodsQuota": {"false", "", "ResourceQuota/mbcas-critical-pods"},
 	"uninstall.restore": {"false", "", hook},
@@ -141,21 +155,34 @@ func byKey(all []object) map[string]object {
 // everything are values with which the chart renders all that it can.
 const everything = "mode=enforce,image.registry=example.com/mbcas,image.tag=v1,image.pullPolicy=Always," +
 	"image.pullSecrets[0].name=pull,agent.flags.reserve=0.05,agent.flags.interval=2s,agent.nodeSelector.pool=apps," +
-	"agent.resources.requests.cpu=1,controller.flags.resizes-burst=2000000," + allOn + ",monitoring.dashboards=true," +
+	"agent.resources.requests.cpu=1,controller.flags.resizes-burst=2000000,controller.metrics.secure=true," +
+	"controller.metrics.certificateSecret=metrics-tls,controller.metrics.serverName=mbcas.example.com," +
+	allOn + ",monitoring.dashboards=true," +
 	"monitoring.labels.release=prometheus,networkPolicy.enabled=true,networkPolicy.metricsFrom.team=monitoring," +
 	"users.role=true,users.subjects[0].kind=Group,users.subjects[0].name=devs,users.subjects[1].kind=ServiceAccount," +
-	"users.subjects[1].name=ci,users.subjects[1].namespace=build,uninstall.timeout=9m"
+	"users.subjects[1].name=ci,users.subjects[1].namespace=build,uninstall.timeout=9m," +
+	"weights.enabled=true,weights.kubepods=/sys/fs/cgroup/kubelet.slice/kubelet-kubepods.slice"
 
 // contents are what stands at a place of an object with everything on.
 var contents = []struct{ object, path, want string }{
 	{agent, "spec.template.spec.containers.0.image", `"example.com/mbcas/agent:v1"`},
 	{agent, "spec.template.spec.containers.0.imagePullPolicy", `"Always"`},
-	{agent, "spec.template.spec.containers.0.args", `["--cgroup-root=/host/cgroup","--interval=2s","--reserve=0.05"]`},
+	{agent, "spec.template.spec.containers.0.args", `["--cgroup-root=/host/cgroup",` +
+		`"--weights-socket=/run/mbcas/weights.sock",` +
+		`"--interval=2s","--reserve=0.05"]`},
+	{agent, "spec.template.spec.containers.1.image", `"example.com/mbcas/weights:v1"`},
+	{agent, "spec.template.spec.containers.1.imagePullPolicy", `"Always"`},
+	{agent, "spec.template.spec.volumes.4.hostPath.path", `"/sys/fs/cgroup/kubelet.slice/kubelet-kubepods.slice"`},
 	{agent, "spec.template.spec.nodeSelector", `{"kubernetes.io/os":"linux","pool":"apps"}`},
 	{agent, "spec.template.spec.imagePullSecrets", `[{"name":"pull"}]`},
 	{agent, "spec.template.spec.containers.0.resources.requests", `{"cpu":1,"memory":"32Mi"}`},
 	{controller, "spec.template.spec.containers.0.image", `"example.com/mbcas/controller:v1"`},
-	{controller, "spec.template.spec.containers.0.args", `["--mode=$(MBCAS_MODE)","--resizes-burst=2000000"]`},
+	{controller, "spec.template.spec.containers.0.args", `["--mode=$(MBCAS_MODE)","--metrics-secure",` +
+		`"--metrics-cert-dir=/etc/mbcas/metrics","--resizes-burst=2000000"]`},
+	{controller, "spec.template.spec.volumes",
+		`[{"name":"metrics-certificate","secret":{"secretName":"metrics-tls"}}]`},
+	{controller, "spec.template.spec.containers.0.volumeMounts",
+		`[{"mountPath":"/etc/mbcas/metrics","name":"metrics-certificate","readOnly":true}]`},
 	{controller, "spec.template.spec.containers.0.env.0", `{"name":"MBCAS_MODE","value":"enforce"}`},
 	{"ValidatingAdmissionPolicy/mbcas-controller", "spec.variables.0", `{"expression":"'enforce'","name":"byDefault"}`},
 	{"CronJob/mbcas-restore", "spec.suspend", "true"},
@@ -176,7 +203,16 @@ var contents = []struct{ object, path, want string }{
 	{"PodMonitor/mbcas-agent", "spec.podMetricsEndpoints",
 		`[{"path":"/metrics","port":"http","relabelings":` + nodeLabel + `}]`},
 	{"PodMonitor/mbcas-controller", "spec.podMetricsEndpoints",
-		`[{"path":"/metrics","port":"metrics","relabelings":` + nodeLabel + `}]`},
+		`[{"authorization":{"credentials":{"key":"token","name":"mbcas-metrics-reader"}},"path":"/metrics",` +
+			`"port":"metrics","relabelings":` + nodeLabel + `,"scheme":"https",` +
+			`"tlsConfig":{"ca":{"secret":{"key":"ca.crt","name":"metrics-tls"}},"serverName":"mbcas.example.com"}}]`},
+	{"Secret/mbcas-metrics-reader", "type", `"kubernetes.io/service-account-token"`},
+	{"Secret/mbcas-metrics-reader", "metadata.annotations",
+		`{"kubernetes.io/service-account.name":"mbcas-metrics-reader"}`},
+	{"ServiceAccount/mbcas-metrics-reader", "automountServiceAccountToken", "false"},
+	{"ClusterRoleBinding/mbcas-metrics-reader", "roleRef.name", `"mbcas-metrics-reader"`},
+	{"ClusterRoleBinding/mbcas-metrics-reader", "subjects",
+		`[{"kind":"ServiceAccount","name":"mbcas-metrics-reader","namespace":"mbcas-system"}]`},
 	{"NetworkPolicy/mbcas-agent", "spec.ingress",
 		`[{"from":[{"namespaceSelector":{"matchLabels":{"team":"monitoring"}}}],` +
 			`"ports":[{"port":"http","protocol":"TCP"}]}]`},
@@ -301,6 +337,54 @@ func TestMonitors(t *testing.T) {
 	}
 }
 
+// TestSecureMonitors: with secure metrics and no certificate of the user's, Prometheus uses HTTPS and a token, and
+// checks no certificate. The agents' metrics stay plain. The account is made only where a PodMonitor needs it.
+func TestSecureMonitors(t *testing.T) {
+	all := byName(rendered(t, "--set", allOn+",controller.metrics.secure=true"))
+	agents, controllers := all["PodMonitor/mbcas-agent"], all["PodMonitor/mbcas-controller"]
+	for _, c := range []struct {
+		of         object
+		path, want string
+	}{
+		{controllers, "scheme", `"https"`},
+		{controllers, "tlsConfig", `{"insecureSkipVerify":true}`},
+		{controllers, "authorization", `{"credentials":{"key":"token","name":"mbcas-metrics-reader"}}`},
+		{agents, "scheme", "null"}, {agents, "tlsConfig", "null"}, {agents, "authorization", "null"},
+	} {
+		path := strings.Split("spec.podMetricsEndpoints.0."+c.path, ".")
+		if got, err := json.Marshal(within(map[string]any(c.of), path)); err != nil || string(got) != c.want {
+			t.Errorf("%s: %s is %s, want %s (%v)", c.of.name(), c.path, got, c.want, err)
+		}
+	}
+	digits := byName(rendered(t, "--set", allOn+",controller.metrics.secure=true,controller.metrics.serverName=a",
+		"--set-string", "controller.metrics.certificateSecret=123"))
+	for name, path := range map[string]string{
+		controller:                    "spec.template.spec.volumes.0.secret.secretName",
+		"PodMonitor/mbcas-controller": "spec.podMetricsEndpoints.0.tlsConfig.ca.secret.name",
+	} {
+		if got := within(map[string]any(digits[name]), strings.Split(path, ".")); got != "123" {
+			t.Errorf("a Secret with a name of digits: %s of %s is %v", path, name, got)
+		}
+	}
+	const secret = "Secret/mbcas-metrics-reader"
+	if all[secret] == nil {
+		t.Error("the PodMonitor has no token")
+	}
+	for _, set := range []string{"controller.metrics.secure=true", allOn} {
+		if byName(rendered(t, "--set", set))[secret] != nil {
+			t.Errorf("%s: there is a token that nothing uses", set)
+		}
+	}
+}
+
+func byName(all []object) map[string]object {
+	found := map[string]object{}
+	for _, o := range all {
+		found[o.name()] = o
+	}
+	return found
+}
+
 // TestNotes: what the user reads after an installation fits what was installed.
 func TestNotes(t *testing.T) {
 	const (
@@ -312,9 +396,16 @@ func TestNotes(t *testing.T) {
 			[]string{
 				"MBCAS dev is installed in mode recommend. It changes no pod", "kubectl get podallocations -A",
 				"kubectl mbcas doctor", "kubectl label namespace NAME mbcas.io/mode=enforce", monitors, label,
+				"this label from before is enforced at once", "kubectl get namespaces -l mbcas.io/mode=enforce",
 				"helm uninstall mbcas --namespace mbcas-system --timeout 6m", "The CRDs and their objects stay",
 			},
-			[]string{"create job"},
+			[]string{"create job", "mbcas-metrics-reader"},
+		},
+		"controller.metrics.secure=true": {
+			[]string{"to the ClusterRole mbcas-metrics-reader."}, []string{"an account of its own"},
+		},
+		"controller.metrics.secure=true,monitoring.podMonitor=on": {
+			[]string{"to the ClusterRole mbcas-metrics-reader; the\nPodMonitor has an account of its own."}, nil,
 		},
 		"mode=enforce,monitoring.podMonitor=off": {
 			[]string{"in mode enforce. It resizes pods", "No PrometheusRule is made"}, []string{"PodMonitor"},

@@ -82,10 +82,12 @@ func (s *faults) containerdKilled(t *testing.T) {
 
 // etcdFrozen: three writes in a row time out. Limits stay, then follow the load.
 func (s *faults) etcdFrozen(t *testing.T) {
-	before := s.quotas(t)
+	agent := s.agent(t)
 	signal(t, "etcd", syscall.SIGSTOP)
 	thaw := sync.OnceFunc(func() { signal(t, "etcd", syscall.SIGCONT) })
 	defer thaw()
+	decidesOn(t, agent) // by then the kubelet has carried out what was accepted before
+	before := s.quotas(t)
 	s.release(t)
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)

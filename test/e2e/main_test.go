@@ -81,9 +81,21 @@ type suite struct {
 	log audit.Log
 }
 
-// start finds the cluster and installs MBCAS. Without a cluster the test is skipped, which
-// `make test` counts and CI refuses. prepare, where it is given, runs before the installation.
+// start finds the cluster and installs MBCAS. prepare, where it is given, runs before the installation.
 func start(t *testing.T, prepare ...func(*suite)) *suite {
+	t.Helper()
+	s := connect(t)
+	for _, f := range prepare {
+		f(s)
+	}
+	kubectl(t, "apply", "-k", root+"/config/overlays/local")
+	rolledOut(t, "deployment/mbcas-controller")
+	rolledOut(t, "daemonset/mbcas-agent")
+	return s
+}
+
+// connect finds the cluster. Without one the test is skipped, which `make test` counts and CI refuses.
+func connect(t *testing.T) *suite {
 	t.Helper()
 	path := os.Getenv("KUBECONFIG")
 	if path == "" {
@@ -114,12 +126,6 @@ func start(t *testing.T, prepare ...func(*suite)) *suite {
 	if s.log, err = audit.From(auditLog(path)); err != nil {
 		t.Fatalf("the audit log of the local cluster: %v", err)
 	}
-	for _, f := range prepare {
-		f(s)
-	}
-	kubectl(t, "apply", "-k", root+"/config/overlays/local")
-	rolledOut(t, "deployment/mbcas-controller")
-	rolledOut(t, "daemonset/mbcas-agent")
 	return s
 }
 

@@ -3,23 +3,23 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/process"
 	"github.com/mbcas/mbcas/test/internal/traffic"
 )
 
@@ -32,35 +32,54 @@ const replicas = 1
 type monitoring struct {
 	*suite
 	prometheus string // its URL
+	exported          // scraped from the test itself
 
 	mu     sync.Mutex
 	alerts map[string]map[string]string // annotations of the alerts that were delivered and fire, by name
 }
 
+// apps are the deployments under load, each of one pod.
+var apps = []string{"web", "batch", "search", "report"}
+
 // TestMonitoring has Prometheus scrape the agents and controllers of a cluster under load. Every recording rule
-// and every panel has data, and alerts are delivered when a node fills, the controllers stop and an agent stops.
+// and every panel has data; no alert is delivered while all is well, and each fault below has its own delivered.
 func TestMonitoring(t *testing.T) {
-	if os.Getenv("MBCAS_PROMETHEUS") == "" || os.Getenv("MBCAS_ALERTMANAGER") == "" {
-		t.Skip("optional: run this with `go run ./tools/testall -only monitoring`")
+	for _, tool := range []string{"MBCAS_PROMETHEUS", "MBCAS_ALERTMANAGER", adapterTool} {
+		if os.Getenv(tool) == "" {
+			t.Skip("optional: run this with `go run ./tools/testall -only monitoring`")
+		}
 	}
-	m := &monitoring{suite: start(t), alerts: map[string]map[string]string{}}
+	m := &monitoring{suite: start(t), exported: newExported(), alerts: map[string]map[string]string{}}
 	defer uninstall(t)
 	m.namespace(t, observed, "enforce")
 	m.watch(t)
-	for _, app := range []string{"web", "batch"} {
-		m.deploy(t, observed, app, resources{"100m", "300m", "32Mi"})
-	}
-	for _, pod := range m.pods(t, observed) {
-		spin(t, pod, 4)
+	for _, app := range apps {
+		m.deploy(t, observed, app, resources{"100m", "300m", "32Mi"}, func(p *corev1.PodTemplateSpec) {
+			p.Annotations = map[string]string{kube.ShareSignalKey: "true"}
+		})
 	}
 	for _, step := range []struct {
 		name string
 		run  func(*monitoring, *testing.T)
 	}{
 		{"EveryTargetIsUp", (*monitoring).everyTargetIsUp},
+		{"NothingIsToldInPeace", (*monitoring).nothingIsToldInPeace},
+		{"AThrottledPodIsTold", (*monitoring).aThrottledPodIsTold},
+		{"ANodeFilledFromOutsideIsTold", (*monitoring).aNodeFilledFromOutsideIsTold},
 		{"AFullNodeIsTold", (*monitoring).aFullNodeIsTold},
+		{"SlowResizesAreTold", (*monitoring).slowResizesAreTold}, // the next one holds decisions, which age meanwhile
+		{"AHarmfulDecreaseIsTold", (*monitoring).aHarmfulDecreaseIsTold},
+		{"ASlowResizeIsTold", (*monitoring).aSlowResizeIsTold},
 		{"EveryRuleHasData", (*monitoring).everyRuleHasData},
 		{"EveryPanelHasData", (*monitoring).everyPanelHasData},
+		{"APauseIsTold", (*monitoring).aPauseIsTold},
+		{"AnUnreadSignalIsTold", (*monitoring).anUnreadSignalIsTold}, // before there is an adapter
+		{"ARealAdapterServes", (*monitoring).aRealAdapterServes},
+		{"ARefusedDecisionIsTold", (*monitoring).aRefusedDecisionIsTold},
+		{"AWrongQuotaIsTold", (*monitoring).aWrongQuotaIsTold},
+		{"ASecondAgentIsTold", (*monitoring).aSecondAgentIsTold},
+		{"ABlindAgentIsTold", (*monitoring).aBlindAgentIsTold},
+		{"AKilledLeaderIsTold", (*monitoring).aKilledLeaderIsTold},
 		{"NoLeaderIsTold", (*monitoring).noLeaderIsTold},
 		{"ASilentAgentIsTold", (*monitoring).aSilentAgentIsTold},
 	} {
@@ -71,19 +90,31 @@ func TestMonitoring(t *testing.T) {
 // shortFor replaces the times of the rules: what waits for minutes waits for seconds here.
 var shortFor = regexp.MustCompile(`(?m)^( +)(for|interval): \w+$`)
 
+// shorter are the parts of the expressions that are shorter here. Longer ranges than five minutes are of five: rate()
+// takes what was before the first sample for nothing, and quantiles of more would need more old decisions. A backlog
+// is one of a second, not of a minute: ten resizes.
+var shorter = strings.NewReplacer("[1h]", "[5m]", "[15m]", "[5m]", "> 60 * clamp_max(", "> 1 * clamp_max(")
+
+func shortened(rules string) string {
+	return shorter.Replace(shortFor.ReplaceAllString(rules, "${1}${2}: 4s"))
+}
+
 // watch starts Alertmanager and Prometheus with the shipped configuration and rules.
 func (m *monitoring) watch(t *testing.T) {
 	dir := t.TempDir()
 	webhook := httptest.NewServer(http.HandlerFunc(m.deliver))
 	t.Cleanup(webhook.Close)
-	manager, prometheus := freeAddress(t), freeAddress(t)
+	exporter := httptest.NewServer(m.handler())
+	t.Cleanup(exporter.Close)
+	manager, prometheus := process.FreeAddress(t), process.FreeAddress(t)
 	config := strings.ReplaceAll(readFile(t, "monitoring/prometheus.yaml"), "- role: pod\n",
 		"- role: pod\n        kubeconfig_file: "+os.Getenv("KUBECONFIG")+"\n")
 	config = strings.ReplaceAll(config, "_interval: 30s", "_interval: 2s") +
+		"\n  - {job_name: requests, static_configs: [{targets: [\"" + exporter.Listener.Addr().String() + "\"]}]}" +
 		"\nalerting: {alertmanagers: [{static_configs: [{targets: [\"" + manager + "\"]}]}]}\n"
 	for name, text := range map[string]string{
 		"prometheus.yaml": config,
-		"rules.yaml":      shortFor.ReplaceAllString(readFile(t, "monitoring/rules.yaml"), "${1}${2}: 4s"),
+		"rules.yaml":      shortened(readFile(t, "monitoring/rules.yaml")),
 		"alertmanager.yaml": "route: {receiver: test, group_by: [alertname], group_wait: 1s, group_interval: 1s}\n" +
 			"receivers: [{name: test, webhook_configs: [{url: \"" + webhook.URL + "\"}]}]\n",
 	} {
@@ -92,11 +123,11 @@ func (m *monitoring) watch(t *testing.T) {
 		}
 	}
 	m.prometheus = "http://" + prometheus
-	background(t, filepath.Join(os.Getenv("MBCAS_ALERTMANAGER"), "alertmanager"), "--config.file="+filepath.Join(dir,
+	process.Start(t, filepath.Join(os.Getenv("MBCAS_ALERTMANAGER"), "alertmanager"), "--config.file="+filepath.Join(dir,
 		"alertmanager.yaml"),
 		"--storage.path="+filepath.Join(dir, "alertmanager"), "--web.listen-address="+manager,
 		"--cluster.listen-address=")
-	background(t, filepath.Join(os.Getenv("MBCAS_PROMETHEUS"), "prometheus"), "--config.file="+filepath.Join(dir,
+	process.Start(t, filepath.Join(os.Getenv("MBCAS_PROMETHEUS"), "prometheus"), "--config.file="+filepath.Join(dir,
 		"prometheus.yaml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "prometheus"), "--web.listen-address="+prometheus)
 	for _, address := range []string{manager, prometheus} {
@@ -105,39 +136,6 @@ func (m *monitoring) watch(t *testing.T) {
 			return err == nil, orError(err, "ready")
 		})
 	}
-}
-
-// background runs a program until the test ends. Its log is shown when the test fails.
-func background(t *testing.T, program string, args ...string) {
-	t.Helper()
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", program, err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		log.Close()
-		if text, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
-			t.Logf("%s:\n%s", filepath.Base(program), text[max(0, len(text)-4000):])
-		}
-	})
-}
-
-// freeAddress is one of this machine that nothing listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func readFile(t *testing.T, path string) string {
@@ -175,6 +173,7 @@ func (m *monitoring) deliver(w http.ResponseWriter, r *http.Request) {
 // told waits until an alert was delivered, with its runbook and a text whose figures are filled in.
 func (m *monitoring) told(t *testing.T, most time.Duration, name, says string) {
 	t.Helper()
+	defer m.showSeries(t, name)
 	var annotations map[string]string
 	m.waitAlert(t, most, name, true, &annotations)
 	if text := annotations["description"]; !strings.Contains(text, says) || strings.Contains(text,
@@ -204,10 +203,68 @@ func (m *monitoring) waitAlert(t *testing.T, most time.Duration, name string, fi
 	})
 }
 
-// sample is a series of an answer with its value.
+// seriesBehind are the names of the series that the expressions of an alert read, and of those that record these.
+func seriesBehind(rules []rule, alert string) (names []string) {
+	for _, r := range rules {
+		if r.Record+r.Alert != alert {
+			continue
+		}
+		for _, name := range seriesName.FindAllString(r.Expr, -1) {
+			if !slices.Contains(names, name) {
+				names = append(append(names, name), seriesBehind(rules, name)...)
+			}
+		}
+	}
+	return names
+}
+
+var seriesName = regexp.MustCompile(`\bmbcas[_:][a-z0-9_:]+`)
+
+// showSeries tells, where a test has failed, what the series behind an alert were in the last three minutes, and
+// whether their targets were scraped.
+func (m *monitoring) showSeries(t *testing.T, alert string) {
+	if !t.Failed() {
+		return
+	}
+	names := append(seriesBehind(m.rules(t), alert), "mbcas_node_supply_cores", "mbcas_node_usage_cores",
+		"mbcas_node_system_cores", "up", "scrape_duration_seconds", fmt.Sprintf("ALERTS{alertname=%q}", alert))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		found, err := m.query(t, name+"[3m:15s]")
+		if err != nil || len(found) == 0 {
+			t.Logf("%s: no series (%v)", name, err)
+		}
+		for _, s := range found {
+			var values []string
+			for _, v := range s.Values {
+				values = append(values, fmt.Sprint(v[1]))
+			}
+			t.Logf("%v: %s", s.Metric, strings.Join(values, " "))
+		}
+	}
+	t.Log(m.allocations(t, observed))
+}
+
+// sample is a series of an answer with its value, or with its values where the query was for a time.
 type sample struct {
 	Metric map[string]string
 	Value  [2]any
+	Values [][2]any
+}
+
+// rule is a recording rule or an alert of the shipped rules.
+type rule struct{ Record, Alert, Expr string }
+
+func (m *monitoring) rules(t *testing.T) (all []rule) {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []rule } }
+	if err := yaml.Unmarshal([]byte(readFile(t, "monitoring/rules.yaml")), &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	return all
 }
 
 // query asks Prometheus.
@@ -255,11 +312,6 @@ func (m *monitoring) everyTargetIsUp(t *testing.T) {
 	}
 }
 
-// aFullNodeIsTold: two pods demand the whole node each.
-func (m *monitoring) aFullNodeIsTold(t *testing.T) {
-	m.told(t, 3*time.Minute, "MbcasNodesFull", "On 100% of the nodes")
-}
-
 // emptyWhenHealthy are expressions without a result here, with why.
 var emptyWhenHealthy = map[string]string{
 	"container_cpu_cfs":         "kubelet's cAdvisor is not scraped here",
@@ -276,21 +328,11 @@ func isEmptyWhenHealthy(expr string) bool {
 }
 
 func (m *monitoring) everyRuleHasData(t *testing.T) {
-	var file struct {
-		Groups []struct {
-			Rules []struct{ Record, Alert string }
-		}
-	}
-	if err := yaml.Unmarshal([]byte(readFile(t, "monitoring/rules.yaml")), &file); err != nil {
-		t.Fatal(err)
-	}
 	recorded := 0
-	for _, g := range file.Groups {
-		for _, r := range g.Rules {
-			if r.Record != "" {
-				recorded++
-				m.hasData(t, r.Record, r.Record)
-			}
+	for _, r := range m.rules(t) {
+		if r.Record != "" {
+			recorded++
+			m.hasData(t, r.Record, r.Record)
 		}
 	}
 	if recorded < 15 {
@@ -329,34 +371,5 @@ func (m *monitoring) everyPanelHasData(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// noLeaderIsTold: no controller runs for a while.
-func (m *monitoring) noLeaderIsTold(t *testing.T) {
-	kubectl(t, "-n", system, "scale", "deployment/mbcas-controller", "--replicas=0")
-	defer func() {
-		kubectl(t, "-n", system, "scale", "deployment/mbcas-controller", fmt.Sprint("--replicas=", replicas))
-		rolledOut(t, "deployment/mbcas-controller")
-		m.waitAlert(t, 2*time.Minute, "MbcasNoLeader", false, nil)
-	}()
-	// The last samples of pods that are gone count for five minutes, unless their targets go with them.
-	m.told(t, 7*time.Minute, "MbcasNoLeader", "No replica of mbcas-controller holds its Lease")
-}
-
-// aSilentAgentIsTold: the agent's pod goes, and with it its series.
-func (m *monitoring) aSilentAgentIsTold(t *testing.T) {
-	patch := `{"spec":{"template":{"spec":{"nodeSelector":{"mbcas.io/nowhere":%s}}}}}`
-	kubectl(t, "-n", system, "patch", "daemonset/mbcas-agent", "-p", fmt.Sprintf(patch, `"true"`))
-	defer func() {
-		kubectl(t, "-n", system, "patch", "daemonset/mbcas-agent", "-p", fmt.Sprintf(patch, "null"))
-		rolledOut(t, "daemonset/mbcas-agent")
-		m.waitAlert(t, 2*time.Minute, "MbcasAgentsSilent", false, nil)
-	}()
-	// Where no other node has the controller count, it counts when it looks at this one again: after five minutes.
-	m.told(t, 8*time.Minute, "MbcasAgentsSilent", "1 agents of Ready nodes have not renewed")
-	found, err := m.query(t, `mbcas_cluster_nodes{state="silent"} == 1`)
-	if err != nil || !slices.ContainsFunc(found, func(s sample) bool { return s.Metric["state"] == "silent" }) {
-		t.Errorf("no node counts as silent: %v, %v", found, err)
 	}
 }

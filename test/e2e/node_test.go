@@ -33,19 +33,25 @@ func ownQuota(t *testing.T, pod *corev1.Pod) cpu.Milli {
 	if err != nil {
 		t.Fatalf("pod %s: %v", pod.Name, err)
 	}
-	if strings.HasPrefix(text, "max ") {
+	return quotaIn(t, text)
+}
+
+// quotaIn is the CPU limit in a cpu.max or, at the period of 100 ms that kubelets set, in a cpu.cfs_quota_us. 0: none.
+func quotaIn(t *testing.T, text string) cpu.Milli {
+	t.Helper()
+	if strings.HasPrefix(text, "max ") || strings.HasPrefix(text, "-1") {
 		return 0
 	}
-	var quota, period int64
-	if _, err := fmt.Sscan(text, &quota, &period); err != nil {
-		t.Fatalf("pod %s: cpu.max is %q: %v", pod.Name, text, err)
+	var quota int64
+	period := int64(100_000)
+	if _, err := fmt.Sscan(text, &quota, &period); quota == 0 {
+		t.Fatalf("a quota is %q: %v", text, err)
 	}
 	return cpu.Milli(quota * 1000 / period)
 }
 
-// quotaOf is the CPU limit that the kernel enforces on a container: its CFS quota by its period, from
-// cgroup v1 or v2 files. 0: none.
-func quotaOf(t *testing.T, pod *corev1.Pod, container string) cpu.Milli {
+// cgroupOf is the cgroup of a container of a pod on this machine.
+func cgroupOf(t *testing.T, pod *corev1.Pod, container string) cgroup.Container {
 	t.Helper()
 	node, err := cgroup.Detect("/sys/fs/cgroup")
 	if err != nil {
@@ -62,6 +68,14 @@ func quotaOf(t *testing.T, pod *corev1.Pod, container string) cpu.Milli {
 	if err != nil {
 		t.Fatalf("pod %s, container %s: %v", pod.Name, container, err)
 	}
+	return files
+}
+
+// quotaOf is the CPU limit that the kernel enforces on a container: its CFS quota by its period, from
+// cgroup v1 or v2 files. 0: none.
+func quotaOf(t *testing.T, pod *corev1.Pod, container string) cpu.Milli {
+	t.Helper()
+	files := cgroupOf(t, pod, container)
 	q, err := files.Quota()
 	if err != nil {
 		t.Fatalf("pod %s, container %s: %v", pod.Name, container, err)
@@ -90,6 +104,9 @@ func (s *suite) resizes(t *testing.T, namespace string) map[string][]resize {
 		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			one.to += cpu.Milli(c.Resources.Limits.Cpu().MilliValue())
 		}
+		if own := pod.Spec.Resources; own != nil {
+			one.to += cpu.Milli(own.Limits.Cpu().MilliValue())
+		}
 		found[e.ObjectRef.Name] = append(found[e.ObjectRef.Name], one)
 	})
 	if err != nil {
@@ -105,6 +122,21 @@ func (s *suite) count(t *testing.T, namespace string) (n int) {
 		n += len(all)
 	}
 	return n
+}
+
+// settled is the number of resizes of a namespace once that many rounds brought no further one: a raise of a moment ago
+// may be followed by another.
+func (s *suite) settled(t *testing.T, namespace string, rounds int) (resizes int) {
+	t.Helper()
+	for range 6 {
+		before := s.count(t, namespace)
+		s.rounds(t, rounds)
+		if resizes = s.count(t, namespace); resizes == before {
+			return resizes
+		}
+	}
+	t.Fatalf("the limits of %s do not come to rest: %+v", namespace, s.resizes(t, namespace))
+	return 0
 }
 
 // loweredBelow has the resizes by which the controller set a limit below the declared one, by the

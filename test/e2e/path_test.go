@@ -169,7 +169,7 @@ func (s *path) recordingReplays(t *testing.T) {
 	if r.First != nil || r.Rounds < 20 || r.Looks == 0 || r.Decisions < r.Rounds {
 		t.Errorf("%+v; the first difference: %v", r, r.First)
 	}
-	if !strings.Contains(told.Text(), "is to be lowered from") {
+	if !strings.Contains(told.Text(), "Its limit is lowered from") {
 		t.Errorf("no decrease is told:\n%s", told.Text())
 	}
 	t.Logf("%d rounds, %d looks, %d joins in %d bytes", r.Rounds, r.Looks, r.Joins, len(file))
@@ -235,13 +235,14 @@ func (s *suite) aboutHalf(q cpu.Milli) bool { return !s.mostOfNode(q) }
 
 // killedOnAnIdleNode: new instances of agent and controller, which end at once, change nothing.
 func (s *path) killedOnAnIdleNode(t *testing.T) {
-	before := s.count(t, shop)
+	const rounds = warmUp + 5 // in which the new agent decides again
+	before := s.settled(t, shop, rounds)
 	for _, component := range []string{"agent", "controller"} {
 		of := "app.kubernetes.io/component=" + component
 		kubectl(t, "-n", system, "delete", "pod", "-l", of, "--grace-period=0", "--force")
 	}
 	rolledOut(t, "deployment/mbcas-controller")
-	s.rounds(t, warmUp+5) // the new agent decides again
+	s.rounds(t, rounds)
 	if now := s.count(t, shop); now != before {
 		t.Errorf("%d resizes, there were %d before agent and controller were killed: want none more%s",
 			now, before, s.allocations(t, shop))
@@ -297,8 +298,9 @@ func (s *path) witnessesAreUntouched(t *testing.T) {
 }
 
 func (s *path) uninstallRestoresFirst(t *testing.T) {
+	spin(t, s.pods["batch"], 0)
 	s.setMode(t, shop, "enforce")
-	s.rises(t, 90*time.Second, s.pods["web"])
+	s.raise(t, 90*time.Second, s.pods["web"]) // what was decided last is less where batch demanded as much at that time
 	uninstall(t)
 	for _, app := range managed {
 		if got := limit(s.pod(t, s.pods[app])); got != declared {

@@ -81,6 +81,9 @@ func (p *platform) noDisruptionNoDecrease(t *testing.T) {
 func (p *platform) harmfulDecreaseIsRolledBack(t *testing.T) {
 	p.contend(t)
 	frail := p.contended["frail"]
+	p.calm(t)
+	p.raise(t, 90*time.Second, frail) // it may have been lowered long ago, and harm counts for two minutes
+	p.contend(t)
 	p.reaches(t, 3*time.Minute, frail, "is lowered", p.aboutHalf)
 	setLoad(t, frail, map[string]any{"threads": 1, "unhealthy": true})
 	p.waitAllocation(t, time.Minute, frail, "records the harmful decrease", func(pa *v1alpha1.PodAllocation) bool {

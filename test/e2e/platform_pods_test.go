@@ -12,13 +12,16 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
+// proxyPort is where the sidecar of the pod zoo takes its load.
+const proxyPort = 8081
+
 // openShapes starts a pod that has every kind of container there is, and one with limits below what the kernel can do.
 func (p *platform) openShapes(t *testing.T) {
 	p.deploy(t, shapes, "zoo", resources{"20m", "33m", "32Mi"}, func(t *corev1.PodTemplateSpec) {
 		always := corev1.ContainerRestartPolicyAlways
 		migrate := part("migrate", 0, resources{"20m", "200m", "32Mi"})
 		migrate.Args = []string{"--once=10000000"}
-		proxy := part("proxy", 8081, resources{"10m", "50m", "32Mi"})
+		proxy := part("proxy", proxyPort, resources{"10m", "50m", "32Mi"})
 		proxy.RestartPolicy = &always
 		t.Spec.InitContainers = []corev1.Container{migrate, proxy}
 		t.Spec.Containers = append(t.Spec.Containers, part("unlimited", 8082, resources{"5m", "", "32Mi"}))
@@ -33,16 +36,18 @@ var declaredShapes = map[string]map[string]cpu.Milli{
 	"tiny": {"load": 10},
 }
 
-// everyKindOfContainer: on the real kubelet, every limited container that runs is raised, sidecars too,
+// everyKindOfContainer: on the real kubelet, every limited container that needs more is raised, sidecars too,
 // and in the kernel; nothing else of the pod changes, and nothing restarts.
 func (p *platform) everyKindOfContainer(t *testing.T) {
 	p.shapes = p.pods(t, shapes)
 	for _, pod := range p.shapes {
 		p.raise(t, 90*time.Second, pod)
 	}
+	setLoadAt(t, p.shapes["zoo"], proxyPort, map[string]any{"threads": 1}) // an idle container keeps its limit
 	p.shapesReach(t, "more than was declared", func(pod, container string, q cpu.Milli) bool {
 		return q > 2*declaredShapes[pod][container]
 	})
+	setLoadAt(t, p.shapes["zoo"], proxyPort, map[string]any{"threads": 0})
 
 	zoo := p.pod(t, p.shapes["zoo"])
 	if q := quotaOf(t, zoo, "unlimited"); q != 0 {
@@ -56,11 +61,12 @@ func (p *platform) everyKindOfContainer(t *testing.T) {
 		t.Errorf("declared limits %v, want %v", got, want)
 	}
 
-	before := p.count(t, shapes)
+	const rounds = warmUp + 2 // more than a new container is watched for
+	before := p.settled(t, shapes, rounds)
 	p.debug(t, zoo)
-	p.rounds(t, 12) // more than a new container is watched for
+	p.rounds(t, rounds)
 	if now := p.count(t, shapes); now != before {
-		t.Errorf("%d resizes after an ephemeral container came", now-before)
+		t.Errorf("%d resizes after an ephemeral container came: %+v", now-before, p.resizes(t, shapes))
 	}
 	for name, pod := range p.shapes {
 		if now, was := untouched(p.pod(t, pod)), untouched(pod); now != was {

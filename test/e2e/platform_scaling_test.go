@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,8 +17,6 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/test/internal/guard"
-	"github.com/mbcas/mbcas/test/internal/traffic"
-	"github.com/mbcas/mbcas/test/load/work"
 )
 
 // The HPA aims at 100m per pod. The load needs about 230m: more than two pods' worth, and less than
@@ -77,8 +73,9 @@ func (p *platform) hpaScalesAndStabilises(t *testing.T) {
 	}
 	p.contend(t)
 	spin(t, pods["twin"], 1)
-	stop := p.serve(t)
-	defer stop()
+	defer p.serve(t, requests{
+		namespace: scaling, app: "web", work: webWork, rate: webRate, timeout: 30 * time.Second,
+	})()
 	desired := p.waitStable(t, 90*time.Second)
 	t.Logf("desired replicas: %v", desired)
 	if last := desired[len(desired)-1]; last < 2 || last >= mostWebs {
@@ -93,60 +90,6 @@ func (p *platform) hpaScalesAndStabilises(t *testing.T) {
 	spin(t, pods["twin"], 0)
 }
 
-// serve sends requests to all replicas that are Ready, in turn, until it is stopped.
-func (p *platform) serve(t *testing.T) (stop func()) {
-	t.Helper()
-	n, err := work.Calibrate(webWork)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	ready := []string{""}
-	turn, listed := 0, time.Time{}
-	next := func(ctx context.Context) string {
-		mu.Lock()
-		defer mu.Unlock()
-		if time.Since(listed) > time.Second {
-			if now := p.addresses(ctx); len(now) > 0 {
-				ready, listed = now, time.Now()
-			}
-		}
-		turn++
-		return ready[turn%len(ready)]
-	}
-	if next(t.Context()) == "" {
-		t.Fatal("no replica has an address")
-	}
-	httpClient := traffic.NewClient(64)
-	g := traffic.Generator{InFlight: 512, Timeout: 30 * time.Second, Send: func(ctx context.Context) error {
-		_, err := traffic.Get(ctx, httpClient, fmt.Sprintf("http://%s:8080/work?n=%d", next(ctx), n))
-		return err
-	}}
-	arrivals := traffic.Arrivals(1, []traffic.Segment{{For: 20 * time.Minute, Rate: webRate}})
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { g.Run(ctx, time.Now(), arrivals, func(traffic.Result) {}) })
-	return func() {
-		cancel()
-		running.Wait()
-		httpClient.CloseIdleConnections()
-	}
-}
-
-// addresses are those of the replicas that are Ready; none where the API server does not answer.
-func (p *platform) addresses(ctx context.Context) (ready []string) {
-	var list corev1.PodList
-	if err := p.List(ctx, &list, client.InNamespace(scaling), client.MatchingLabels{"app": "web"}); err != nil {
-		return nil
-	}
-	for _, pod := range list.Items {
-		if isReady(&pod) && pod.DeletionTimestamp == nil {
-			ready = append(ready, pod.Status.PodIP)
-		}
-	}
-	return ready
-}
-
 // waitStable waits until the HPA has asked for more replicas, has then asked for the same number for so
 // long, and all of them are there. It returns the numbers asked for.
 func (p *platform) waitStable(t *testing.T, rest time.Duration) (desired []int32) {
@@ -157,7 +100,7 @@ func (p *platform) waitStable(t *testing.T, rest time.Duration) (desired []int32
 		if err := p.Get(t.Context(), client.ObjectKey{Namespace: scaling, Name: "web"}, &hpa); err != nil {
 			return false, err.Error()
 		}
-		now, ready := hpa.Status.DesiredReplicas, len(p.addresses(t.Context()))
+		now, ready := hpa.Status.DesiredReplicas, len(p.ready(t.Context(), scaling, "web"))
 		if len(desired) == 0 || desired[len(desired)-1] != now {
 			desired, since = append(desired, now), time.Now()
 		}

@@ -35,7 +35,7 @@ type platform struct {
 
 // TestPlatform runs pods with an HPA, a VPA, a PodDisruptionBudget and a ResourceQuota, with Kubernetes'
 // own controllers and the real metrics-server and VPA. Every workload is there from the start, so that
-// none is new in its step.
+// none is new in its step; but for the fleet, whose trial is to begin in its step.
 func TestPlatform(t *testing.T) {
 	p := &platform{}
 	p.suite = start(t, func(*suite) { p.startAddons(t) })
@@ -43,7 +43,7 @@ func TestPlatform(t *testing.T) {
 		p.addons.Wait()
 		uninstall(t)
 	}()
-	for _, ns := range []string{shapes, quotas, contended, scaling, vpas} {
+	for _, ns := range []string{shapes, quotas, contended, scaling, vpas, fleet} {
 		p.namespace(t, ns, "enforce")
 	}
 	p.openShapes(t)
@@ -51,6 +51,7 @@ func TestPlatform(t *testing.T) {
 	p.openContended(t)
 	p.openScaling(t)
 	p.openVPAs(t)
+	p.addons.Wait() // a build would use the CPU that raises need
 	for _, step := range []struct {
 		name string
 		run  func(*platform, *testing.T)
@@ -58,6 +59,7 @@ func TestPlatform(t *testing.T) {
 		{"EveryKindOfContainer", (*platform).everyKindOfContainer},
 		{"VPAIsAddedLater", (*platform).vpaIsAddedLater},
 		{"QuotaIsShared", (*platform).quotaIsShared},
+		{"OnlyTheCanaryIsHarmed", (*platform).onlyTheCanaryIsHarmed},
 		{"NoDisruptionNoDecrease", (*platform).noDisruptionNoDecrease},
 		{"HarmfulDecreaseIsRolledBack", (*platform).harmfulDecreaseIsRolledBack},
 		{"HPAScalesAndStabilises", (*platform).hpaScalesAndStabilises},
@@ -69,7 +71,7 @@ func TestPlatform(t *testing.T) {
 	}
 }
 
-// startAddons starts metrics-server and the VPA in the background. The first time that builds them.
+// startAddons starts metrics-server and the VPA while the pods of the steps start. The first time that builds them.
 func (p *platform) startAddons(t *testing.T) {
 	ctx := t.Context()
 	p.addons.Go(func() {
@@ -83,7 +85,6 @@ func (p *platform) startAddons(t *testing.T) {
 
 func (p *platform) needAddons(t *testing.T) {
 	t.Helper()
-	p.addons.Wait()
 	if p.failed != "" {
 		t.Fatalf("metrics-server or the VPA does not run: %s", p.failed)
 	}

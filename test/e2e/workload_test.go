@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/test/internal/poll"
 	"github.com/mbcas/mbcas/test/internal/traffic"
+	"github.com/mbcas/mbcas/test/load/work"
 )
 
 const (
@@ -195,15 +197,95 @@ func spin(t *testing.T, pod *corev1.Pod, threads int) {
 	setLoad(t, pod, map[string]any{"threads": threads})
 }
 
-// setLoad sets the load of a pod.
+// setLoad sets the load of a pod's first container.
 func setLoad(t *testing.T, pod *corev1.Pod, what map[string]any) {
+	t.Helper()
+	setLoadAt(t, pod, 8080, what)
+}
+
+// setLoadAt sets the load of the container that listens on a port.
+func setLoadAt(t *testing.T, pod *corev1.Pod, port int, what map[string]any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // a starved pod answers late
 	defer cancel()
-	url := "http://" + pod.Status.PodIP + ":8080/plan"
+	url := fmt.Sprintf("http://%s:%d/plan", pod.Status.PodIP, port)
 	if err := traffic.Put(ctx, http.DefaultClient, url, what); err != nil {
-		t.Fatalf("set the load of %s to %v: %v", pod.Name, what, err)
+		t.Fatalf("set the load of %s, port %d, to %v: %v", pod.Name, port, what, err)
 	}
+}
+
+// requests go to the replicas of an app that are Ready, in turn, at random times with a fixed seed.
+type requests struct {
+	namespace, app string
+	work           time.Duration // CPU time of each
+	rate           float64       // per second
+	timeout        time.Duration // of each
+	// began, where there is one, is called with the name of the pod that a request goes to; what it returns, when that
+	// has ended.
+	began func(pod string) (ended func())
+}
+
+// serve sends requests until it is stopped, for twenty minutes at most.
+func (s *suite) serve(t *testing.T, q requests) (stop func()) {
+	t.Helper()
+	n, err := work.Calibrate(q.work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := s.inTurn(t, q.namespace, q.app)
+	httpClient := traffic.NewClient(64)
+	g := traffic.Generator{InFlight: 512, Timeout: q.timeout, Send: func(ctx context.Context) error {
+		pod := next(ctx)
+		if q.began != nil {
+			defer q.began(pod.Name)()
+		}
+		_, err := traffic.Get(ctx, httpClient, fmt.Sprintf("http://%s:8080/work?n=%d", pod.Status.PodIP, n))
+		return err
+	}}
+	arrivals := traffic.Arrivals(1, []traffic.Segment{{For: 20 * time.Minute, Rate: q.rate}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { g.Run(ctx, time.Now(), arrivals, func(traffic.Result) {}) })
+	return func() {
+		cancel()
+		running.Wait()
+		httpClient.CloseIdleConnections()
+	}
+}
+
+// inTurn gives the pods of an app that are Ready one after the other. It lists them once a second.
+func (s *suite) inTurn(t *testing.T, namespace, app string) func(context.Context) corev1.Pod {
+	t.Helper()
+	var mu sync.Mutex
+	ready, turn, listed := s.ready(t.Context(), namespace, app), 0, time.Now()
+	if len(ready) == 0 {
+		t.Fatalf("no pod of %s/%s is Ready", namespace, app)
+	}
+	return func(ctx context.Context) corev1.Pod {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(listed) > time.Second {
+			if now := s.ready(ctx, namespace, app); len(now) > 0 {
+				ready, listed = now, time.Now()
+			}
+		}
+		turn++
+		return ready[turn%len(ready)]
+	}
+}
+
+// ready are the pods of an app that are Ready; none where the API server does not answer.
+func (s *suite) ready(ctx context.Context, namespace, app string) (ready []corev1.Pod) {
+	var list corev1.PodList
+	if err := s.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{"app": app}); err != nil {
+		return nil
+	}
+	for _, pod := range list.Items {
+		if isReady(&pod) && pod.DeletionTimestamp == nil {
+			ready = append(ready, pod)
+		}
+	}
+	return ready
 }
 
 // untouched is everything of a pod's containers that a resize of CPU limits must not change.
@@ -217,6 +299,9 @@ func untouched(pod *corev1.Pod) string {
 		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil { // a sidecar
 			delete(c.Resources.Limits, corev1.ResourceCPU)
 		}
+	}
+	if p.Spec.Resources != nil {
+		delete(p.Spec.Resources.Limits, corev1.ResourceCPU)
 	}
 	p.Spec.EphemeralContainers = nil
 	text, _ := json.Marshal(p.Spec)

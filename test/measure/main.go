@@ -23,7 +23,8 @@ import (
 var version = "dev"
 
 // errUsage marks a command line that cannot be understood.
-var errUsage = errors.New("usage: mbcas-measure [flags] demo|reaction|quota|hpa|FILE.yaml...")
+var errUsage = errors.New("usage: mbcas-measure [flags] " +
+	"demo|reaction|quota|hpa|requests-tell|default-limits|benefit|weights|guarantee|FILE.yaml...")
 
 func main() { program.Main("mbcas-measure", errUsage, run) }
 
@@ -59,16 +60,23 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 		fmt.Fprintln(stderr, errUsage)
 		fs.PrintDefaults()
 	}
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return s, err
+	var names []string
+	for { // flags may follow the names
+		if err := fs.Parse(args); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				return s, err
+			}
+			return s, fmt.Errorf("%w: %w", errUsage, err)
 		}
-		return s, fmt.Errorf("%w: %w", errUsage, err)
+		if fs.NArg() == 0 {
+			break
+		}
+		names, args = append(names, fs.Arg(0)), fs.Args()[1:]
 	}
-	if fs.NArg() == 0 {
+	if len(names) == 0 {
 		return s, fmt.Errorf("%w: no script is named", errUsage)
 	}
-	for _, name := range fs.Args() {
+	for _, name := range names {
 		x, err := script.Open(scripts.Files, name)
 		if err == nil {
 			err = figures.Check(x)

@@ -23,8 +23,10 @@ func TestParse(t *testing.T) {
 	if err != nil || len(s.scripts) != 1 || s.full || s.keep || s.folder(s.scripts[0]) != "out/demo" {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if s, err := parse([]string{"-full", "quota", "hpa"}, io.Discard); err != nil || len(s.scripts) != 2 || !s.full {
-		t.Errorf("%+v, %v", s, err)
+	for _, args := range [][]string{{"-full", "quota", "hpa"}, {"quota", "hpa", "--full"}, {"quota", "-full", "hpa"}} {
+		if s, err := parse(args, io.Discard); err != nil || len(s.scripts) != 2 || !s.full {
+			t.Errorf("%q: %+v, %v", args, s, err)
+		}
 	}
 	shipped, err := fs.Glob(scripts.Files, "*.yaml")
 	if err != nil || len(shipped) < 3 {
@@ -39,7 +41,7 @@ func TestParse(t *testing.T) {
 	if err := os.WriteFile(own, []byte("name: x\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{nil, {"opera"}, {"-seed", "x", "demo"}, {"-what"}, {own}} {
+	for _, args := range [][]string{nil, {"opera"}, {"-seed", "x", "demo"}, {"-what"}, {"demo", "--what"}, {own}} {
 		var out bytes.Buffer
 		if _, err := parse(args, &out); !errors.Is(err, errUsage) {
 			t.Errorf("%q: %v, want a usage error", args, err)

@@ -133,7 +133,7 @@ func (m *measurement) play(ctx context.Context) error {
 			return fmt.Errorf("run %s: %w", r.Name, err)
 		}
 		m.console.Begin(m.script, m.after(i))
-		run, err := m.player.Play(ctx, r.Name, m.script.Plan(r.Name, m.full, m.seed))
+		run, err := m.playRun(ctx, r)
 		if err != nil {
 			return fmt.Errorf("run %s: %w", r.Name, err)
 		}
@@ -150,6 +150,19 @@ func (m *measurement) play(ctx context.Context) error {
 	return nil
 }
 
+// playRun plays one run. Hogs that are in the idle class by hand have left it when it returns.
+func (m *measurement) playRun(ctx context.Context, r script.Run) (run *recorder.Run, err error) {
+	if r.IdleHogs {
+		m.console.Say("run %s: hogs enter the kernel's idle class by hand", r.Name)
+		var leave func() error
+		if leave, err = m.player.IdleHogs(); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, leave()) }()
+	}
+	return m.player.Play(ctx, r.Name, m.script.Plan(r.Name, m.full, m.seed))
+}
+
 // prepare has the pods of a run Ready and old enough, with MBCAS in the mode of the run.
 func (m *measurement) prepare(ctx context.Context, r script.Run) error {
 	if !r.KeepPods {
@@ -157,7 +170,16 @@ func (m *measurement) prepare(ctx context.Context, r script.Run) error {
 		if err := m.workload.SetMode(ctx, "off"); err != nil {
 			return err
 		}
-		if err := m.workload.Replace(ctx, !r.NoLimits); err != nil {
+		if err := m.workload.SetDefaultLimit(ctx, r.DefaultLimit); err != nil {
+			return err
+		}
+		if err := m.workload.AllowWeights(ctx, r.Weights); err != nil {
+			return err
+		}
+		if err := m.workload.Replace(ctx, !r.NoLimits && r.DefaultLimit == 0); err != nil {
+			return err
+		}
+		if err := m.workload.CheckDefaultLimit(r.DefaultLimit); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,10 +23,14 @@ import (
 	"github.com/mbcas/mbcas/test/internal/cluster"
 	"github.com/mbcas/mbcas/test/internal/machine"
 	"github.com/mbcas/mbcas/test/measure/internal/figures"
+	"github.com/mbcas/mbcas/test/measure/internal/script"
 )
 
-// overlay is what is installed.
-const overlay = "config/overlays/local"
+// overlay is what is installed, and defaultLimits what is added for runs with default limits.
+const (
+	overlay       = "config/overlays/local"
+	defaultLimits = "config/components/default-limits/policy.yaml"
+)
 
 // session is the time from starting the cluster to removing everything.
 type session struct {
@@ -38,6 +43,8 @@ type session struct {
 	kernel     cgroup.Node
 	kubernetes string
 	busy       int64
+	// defaultLimits: the component may be there.
+	defaultLimits bool
 }
 
 func newSession(s settings, out io.Writer) *session {
@@ -83,11 +90,25 @@ func (s *session) setUp(ctx context.Context) error {
 		}
 	}
 	s.console.Say("images and MBCAS")
-	if err := s.cluster.Load(ctx, "agent", "controller", "load"); err != nil {
+	images, config := []string{"agent", "controller", "load"}, overlay
+	if slices.ContainsFunc(s.scripts, (*script.Script).Weighs) {
+		var err error
+		if config, err = cluster.WithWeights(overlay, s.out); err != nil {
+			return err
+		}
+		images = append(images, "weights")
+	}
+	if err := s.cluster.Load(ctx, images...); err != nil {
 		return err
 	}
-	if err := s.cluster.Install(ctx, overlay); err != nil {
+	if err := s.cluster.Install(ctx, config); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(s.scripts, (*script.Script).DefaultsLimits) {
+		s.defaultLimits = true
+		if _, err := s.cluster.Kubectl(ctx, "apply", "-f", defaultLimits); err != nil {
+			return err
+		}
 	}
 	if err := s.connect(ctx); err != nil {
 		return err
@@ -138,9 +159,12 @@ func (s *session) cleanUp(ctx context.Context, failed error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	var err error
+	if s.defaultLimits {
+		_, err = s.cluster.Kubectl(ctx, "delete", "--ignore-not-found", "-f", defaultLimits)
+	}
 	if s.cluster.Installed {
 		s.console.Say("cleaning up: MBCAS")
-		err = s.cluster.Uninstall(ctx)
+		err = errors.Join(err, s.cluster.Uninstall(ctx))
 	}
 	if s.cluster.Found {
 		s.console.Say("the cluster ran before and is left running; stop it with: %s down", cluster.Program)

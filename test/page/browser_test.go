@@ -27,7 +27,7 @@ const (
 )
 
 // chromium is the browser; where there is none, the test is skipped.
-func chromium(t *testing.T) string {
+func chromium(t testing.TB) string {
 	t.Helper()
 	if !page.Built() {
 		t.Skip("internal/page/dist is empty: run make page (it needs npm)")
@@ -43,19 +43,25 @@ func chromium(t *testing.T) string {
 
 // tab is an open page.
 type tab struct {
-	*testing.T
+	testing.TB
 	ctx context.Context
 	// faults are what the browser's console says is wrong, such as a violation of the page's policy.
 	faults chan string
 }
 
 // open serves a source and opens the page. It is light or dark.
-func open(t *testing.T, src figures.Source, scheme string) *tab {
+func open(t testing.TB, src figures.Source, scheme string) *tab {
+	t.Helper()
+	return openAt(t, src, "/", scheme)
+}
+
+// openAt is open at a view, such as "/node/node-1".
+func openAt(t testing.TB, src figures.Source, view, scheme string) *tab {
 	t.Helper()
 	chromium(t)
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	address, served := make(chan string, 1), make(chan error, 1)
-	go func() { served <- page.Serve(ctx, src, "/", func(url string) { address <- url }) }()
+	go func() { served <- page.Serve(ctx, src, view, func(url string) { address <- url }) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {
@@ -66,7 +72,7 @@ func open(t *testing.T, src figures.Source, scheme string) *tab {
 }
 
 // browse opens an address in a browser.
-func browse(t *testing.T, url, scheme string) *tab {
+func browse(t testing.TB, url, scheme string) *tab {
 	t.Helper()
 	browser := chromium(t)
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -80,13 +86,8 @@ func browse(t *testing.T, url, scheme string) *tab {
 	t.Cleanup(end)
 	tabbed, closeTab := chromedp.NewContext(allocated)
 	t.Cleanup(closeTab)
-	b := &tab{T: t, ctx: tabbed, faults: make(chan string, 100)}
-	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-		})
-		return err
-	}))
+	b := &tab{TB: t, ctx: tabbed, faults: make(chan string, 100)}
+	b.prefers(scheme)
 	console := chromedp.Console(tabbed)
 	go func() {
 		for m, err := range console {
@@ -97,6 +98,17 @@ func browse(t *testing.T, url, scheme string) *tab {
 	}()
 	b.do(chromedp.Navigate(url))
 	return b
+}
+
+// prefers sets the color scheme: light or dark.
+func (b *tab) prefers(scheme string) {
+	b.Helper()
+	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		})
+		return err
+	}))
 }
 
 // heard keeps what the console says is wrong.

@@ -80,19 +80,25 @@ func TestExport(t *testing.T) {
 		t.Errorf("%d pixels of the chart are drawn", drawn)
 	}
 	b.visit("/what-if/node-1")
-	for _, percent := range []int{30, 5} {
-		b.wait("document.querySelector('#comparison')")
-		var c whatif.Comparison
-		said := run("what-if", file, "--reserve", fmt.Sprint(float64(percent)/100), "-o", "json")
-		if err := json.Unmarshal([]byte(said), &c); err != nil {
+	b.wait("document.querySelector('#comparison')")
+	said := func(args ...string) (c whatif.Comparison) {
+		text := run(append([]string{"what-if", file, "-o", "json"}, args...)...)
+		if err := json.Unmarshal([]byte(text), &c); err != nil {
 			t.Fatal(err)
 		}
-		b.slide("#reserve", percent)
-		b.compares(c)
+		if len(c.Pods) == 0 {
+			t.Fatalf("%q changes no limit, so nothing is compared", args)
+		}
+		return c
 	}
-	if len(b.table("#pods")) == 0 {
-		t.Error("no pod's limit differs: the comparison shows nothing")
-	}
+	b.slide("#reserve", 30)
+	b.compares(said("--reserve=0.3"))
+	b.slide("#reserve", 5)
+	b.compares(said("--reserve=0.05"))
+	b.change("priority", "shop/*", "1000000")
+	b.compares(said("--reserve=0.05", "--priority=shop/*=1000000"))
+	b.visit("/benefit/node-1")
+	b.shows("#benefit", benefitRows(t, rec))
 	loads := evaluate[[]string](b, "performance.getEntriesByType('resource').map((e) => e.name)")
 	for _, address := range loads {
 		if !strings.HasPrefix(address, "blob:") && !strings.HasPrefix(address, "data:") {
@@ -122,8 +128,6 @@ func TestExport(t *testing.T) {
 // compares waits for the comparison of what-if and checks all of it.
 func (b *tab) compares(c whatif.Comparison) {
 	b.Helper()
-	b.wait(fmt.Sprintf("document.querySelector('#comparison tbody tr').cells[2].innerText === %q", c.After.Supply))
-	market := b.table("#comparison")
 	seconds := func(ns float64) string { return fmt.Sprintf("%.1fs", ns/1e9) }
 	want := [][]string{
 		{"Supply", c.Before.Supply.String(), c.After.Supply.String()},
@@ -131,14 +135,41 @@ func (b *tab) compares(c whatif.Comparison) {
 		{"Time with a price", seconds(float64(c.Before.Scarce)), seconds(float64(c.After.Scarce))},
 		{"Withheld of what pods demand", seconds(float64(c.Before.Withheld)), seconds(float64(c.After.Withheld))},
 	}
-	if fmt.Sprint(market) != fmt.Sprint(want) {
-		b.Errorf("the market is\n%q, want\n%q", market, want)
-	}
-	var rows [][]string
+	b.shows("#comparison", want)
+	rows := [][]string{}
 	for _, p := range c.Pods {
-		rows = append(rows, []string{p.Pod, p.Before.Limit.String(), p.After.Limit.String()})
+		after := seconds(float64(p.After.Withheld))
+		if p.After.OptedOut {
+			after = "–"
+		}
+		before := seconds(float64(p.Before.Withheld))
+		rows = append(rows, []string{p.Pod, p.Before.Limit.String(), p.After.Limit.String(), before, after})
 	}
-	if got := b.table("#pods"); fmt.Sprint(got) != fmt.Sprint(rows) {
-		b.Errorf("the pods are\n%q, want\n%q", got, rows)
+	b.shows("#pods", rows)
+}
+
+// shows waits until the body of a table shows these rows.
+func (b *tab) shows(selector string, rows [][]string) {
+	b.Helper()
+	want := jsonOf(b, rows)
+	b.wait(fmt.Sprintf(`JSON.stringify([...document.querySelectorAll(%q)].map((r) =>
+		[...r.cells].map((c) => c.innerText.trim()))) === JSON.stringify(%s)`, selector+" tbody tr", want))
+}
+
+func jsonOf(t testing.TB, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return string(text)
+}
+
+// change adds a change of pods to the view of what-if.
+func (b *tab) change(flag, pods, value string) {
+	b.Helper()
+	b.js(fmt.Sprintf(`const f = document.querySelector("#change"), set = (name, to) => {
+		f.elements[name].value = to; f.elements[name].dispatchEvent(new Event("change", {bubbles: true})); };
+		set("kind", %q); set("pods", %q); if (f.elements.value) set("value", %q); f.requestSubmit()`,
+		flag, pods, value))
 }

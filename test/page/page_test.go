@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/mbcas/mbcas/internal/benefit"
 	"github.com/mbcas/mbcas/internal/lab/load"
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
 	"github.com/mbcas/mbcas/internal/lab/sim"
@@ -44,7 +46,7 @@ func recording(t *testing.T) *record.Recording {
 	return rec
 }
 
-func fileOf(t *testing.T, rec *record.Recording) figures.Source {
+func fileOf(t testing.TB, rec *record.Recording) figures.Source {
 	t.Helper()
 	src, err := figures.File(rec)
 	if err != nil {
@@ -105,19 +107,17 @@ func TestNodeView(t *testing.T) {
 	}
 	check(rec.Minutes[len(rec.Minutes)-1].To)
 
-	told, err := story.Tell(rec, story.Everything)
-	if err != nil || len(told.Entries) < 3 {
-		t.Fatalf("%d sentences, %v", len(told.Entries), err)
-	}
+	told := storyOf(t, rec)
+	b.wait(fmt.Sprintf("document.querySelectorAll('#events li').length === %d", len(told)))
 	events := b.text("#events")
-	for _, e := range told.Entries {
+	for _, e := range told {
 		if !strings.Contains(events, e.Text) {
 			t.Errorf("the events lack %q", e.Text)
 		}
 	}
 	// A click on the time of an event moves the scrubber there.
 	b.do(chromedp.Click(chromedp.CSS("#events li:nth-child(2) button")))
-	check(told.Entries[1].At)
+	check(told[1].At)
 	b.calm()
 }
 
@@ -147,6 +147,10 @@ func (fleet) Cluster(context.Context) (figures.Cluster, error) {
 		c.Nodes = append(c.Nodes, n)
 	}
 	return c, nil
+}
+
+func (fleet) Recording(_ context.Context, node string) (*record.Recording, error) {
+	return nil, fmt.Errorf("node %s has no agent", node)
 }
 
 // TestClusterView: of 5,000 nodes the tiles count each state, the table has the highest price first, and filter, sort
@@ -183,9 +187,10 @@ func TestClusterView(t *testing.T) {
 	if drawn := b.pixels("canvas.cells"); drawn < fleetNodes {
 		t.Errorf("%d pixels of the cells are drawn", drawn)
 	}
+	b.calm()
 	b.do(chromedp.Click(chromedp.CSS("#nodes tbody a")))
 	b.wait("location.hash === '#/node/node-0008'")
-	b.calm()
+	b.wait("document.querySelector('#status').innerText.includes('node node-0008 has no agent')")
 }
 
 // TestPodView: the figures and the sentences under the scrubber are those of the replay and of explain --at.
@@ -213,6 +218,7 @@ func TestPodView(t *testing.T) {
 			t.Errorf("the cursor says %q, want %q", cursor, figures)
 		}
 	}
+	b.wait("document.querySelector('#events li')")
 	events := b.text("#events")
 	if !strings.Contains(events, "jobs/batch: It takes part") || strings.Contains(events, "shop/cart") {
 		t.Errorf("the events are\n%s", events)
@@ -242,31 +248,151 @@ func TestChartsHaveTables(t *testing.T) {
 	b.calm()
 }
 
-// TestWhatIfView: another reserve gives the limits of what-if, which the server computes.
+// TestWhatIfView: each setting and each change of pods gives what the package whatif decides, and the command for it.
 func TestWhatIfView(t *testing.T) {
 	t.Parallel()
 	rec := recording(t)
 	b := open(t, fileOf(t, rec), "light")
 	b.visit("/what-if/node-1")
-	b.wait("document.querySelector('#comparison')")
-	reserve := 0.3
-	want, err := whatif.Decide(rec, whatif.Change{Reserve: &reserve})
-	if err != nil || len(want.Pods) == 0 {
-		t.Fatalf("%+v, %v", want, err)
+	b.wait("document.querySelector('#equal')") // nothing is changed yet
+	reserve, credits, priority := 0.3, 4.0, int32(1_000_000)
+	change := whatif.Change{Reserve: &reserve}
+	check := func(flags string) {
+		t.Helper()
+		want, err := whatif.Decide(rec, change)
+		if err != nil || len(want.Pods) == 0 {
+			t.Fatalf("%+v, %v", want, err)
+		}
+		b.compares(want)
+		if command := b.text("#command"); command != "kubectl mbcas what-if FILE "+flags {
+			t.Errorf("the command is %q, want %q", command, flags)
+		}
 	}
 	b.slide("#reserve", 30)
-	b.wait(fmt.Sprintf("document.querySelector('#comparison tbody tr').cells[2].innerText === %q", want.After.Supply))
-	var rows [][]string
-	for _, p := range want.Pods {
-		rows = append(rows, []string{p.Pod, p.Before.Limit.String(), p.After.Limit.String()})
+	check("--reserve 0.3")
+	b.slide("#credits", 4)
+	change.Credits = &credits
+	check("--reserve 0.3 --credits 4")
+	b.change("priority", "shop/cart", "1000000")
+	change.Pods = append(change.Pods, whatif.PodChange{Pattern: "shop/cart", Priority: &priority})
+	check("--reserve 0.3 --credits 4 --priority shop/cart=1000000")
+	b.change("max-cpu", "*/batch", "700")
+	change.Pods = append(change.Pods, whatif.PodChange{Pattern: "*/batch", MaxCPU: 700})
+	check("--reserve 0.3 --credits 4 --priority shop/cart=1000000 --max-cpu '*/batch=700m'")
+	b.change("opt-out", "shop/search", "")
+	change.Pods = append(change.Pods, whatif.PodChange{Pattern: "shop/search", OptOut: true})
+	check("--reserve 0.3 --credits 4 --priority shop/cart=1000000 --max-cpu '*/batch=700m' --opt-out shop/search")
+	for range 3 {
+		b.do(chromedp.Click(chromedp.CSS("#changes li:first-child button")))
 	}
-	if got := b.table("#pods"); fmt.Sprint(got) != fmt.Sprint(rows) {
-		t.Errorf("the pods are\n%q, want\n%q", got, rows)
+	b.do(chromedp.Click(chromedp.CSS("#off")))
+	change.Pods, change.Off = nil, true
+	check("--reserve 0.3 --credits 4 --off")
+	b.change("request", "shop/none", "500")
+	b.wait("document.querySelector('.note')?.innerText.includes('No managed pod')")
+	b.calm()
+}
+
+// TestWhatIfIsBounded: while a slider is moved, one question is asked at a time, and the last value is answered.
+func TestWhatIfIsBounded(t *testing.T) {
+	t.Parallel()
+	rec := recording(t)
+	b := open(t, fileOf(t, rec), "light")
+	b.visit("/what-if/node-1")
+	b.wait("document.querySelector('#equal')")
+	b.js("performance.clearResourceTimings()")
+	b.js(`for (let i = 1; i <= 40; i++) { const s = document.querySelector("#reserve"); s.value = i;
+		s.dispatchEvent(new Event("input", {bubbles: true})); }`)
+	reserve := 0.4
+	want, err := whatif.Decide(rec, whatif.Change{Reserve: &reserve})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if command := b.text("#command"); command != "kubectl mbcas what-if --node node-1 --reserve 0.3" {
-		t.Errorf("the command is %q", command)
+	b.compares(want)
+	names := evaluate[[]string](b, "performance.getEntriesByType('resource').map((e) => e.name)")
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.Contains(name, "what-if?") })
+	if n := len(names); n != 2 {
+		t.Errorf("%d questions for 40 values, want 2: the first and the last", n)
+	}
+}
+
+// benefitRows are the rows of the view of benefit and cost, as the package benefit counts.
+func benefitRows(t *testing.T, rec *record.Recording) (rows [][]string) {
+	t.Helper()
+	totals, err := benefit.Of(rec, story.Everything)
+	if err != nil || len(totals.Pods) < 3 {
+		t.Fatalf("%+v, %v", totals, err)
+	}
+	for _, p := range totals.Pods {
+		row := []string{p.String()}
+		for _, d := range []time.Duration{
+			p.ThrottledIdle + p.ThrottledScarce, p.ThrottledIdle, p.BeyondDeclared, p.Delayed, p.Avoided,
+			p.Avoidable, p.Withheld, p.BelowDeclared, p.Freed,
+		} {
+			row = append(row, fmt.Sprintf("%.1fs", d.Seconds()))
+		}
+		rows = append(rows, append(row, fmt.Sprint(p.Raises), fmt.Sprint(p.Lowers), fmt.Sprint(p.Changes)))
+	}
+	return rows
+}
+
+// TestBenefitView: the figures are those that the package benefit counts.
+func TestBenefitView(t *testing.T) {
+	t.Parallel()
+	rec := recording(t)
+	b := open(t, fileOf(t, rec), "light")
+	b.visit("/node/node-1")
+	b.do(chromedp.Click(chromedp.CSS("main a[href='#/benefit/node-1']")))
+	b.shows("#benefit", benefitRows(t, rec))
+	b.calm()
+}
+
+// pinned is the recording with an incident that the agent has kept.
+func pinned(t *testing.T) (*record.Recording, time.Time) {
+	t.Helper()
+	rec := recording(t)
+	at := rec.Minutes[1].From.Add(time.Second)
+	rec.About.Pins = []record.Pin{{At: at, Why: "the price is 0.383"}}
+	return rec, at
+}
+
+// TestIncidentView: from the node an incident that the agent has kept is opened: its reason, the sentences and the
+// charts of the minutes around it, with the scrubber at its time.
+func TestIncidentView(t *testing.T) {
+	t.Parallel()
+	rec, at := pinned(t)
+	b := open(t, fileOf(t, rec), "light")
+	b.visit("/node/node-1")
+	b.do(chromedp.Click(chromedp.CSS("#kept a")))
+	b.wait(fmt.Sprintf("location.hash === '#/incident/node-1/%d'", at.UnixMilli()))
+	_, summary := book(t, rec, at.Truncate(time.Millisecond).Add(time.Millisecond-1))
+	b.wait(fmt.Sprintf("document.querySelector('#cursor')?.innerText === %q", summary))
+	if text := b.text("#incident"); !strings.Contains(text, "the agent has noted: the price is 0.383.") {
+		t.Errorf("the incident says %q", text)
+	}
+	b.wait("document.querySelectorAll('#events li').length > 3 && document.querySelector('#book')")
+	if drawn := b.pixels("#cpu canvas"); drawn < 1000 {
+		t.Errorf("%d pixels of the chart are drawn", drawn)
+	}
+	// Another window has only what is in it.
+	first := rec.Minutes[0].From
+	b.visit(fmt.Sprintf("/incident/node-1/%d", first.Add(-4*time.Minute-30*time.Second).UnixMilli()))
+	b.wait("Number(document.querySelector('#time')?.max) < 35 && document.querySelectorAll('#events li').length > 0")
+	for _, e := range storyOf(t, rec) {
+		if inside := e.At.Before(first.Add(30 * time.Second)); strings.Contains(b.text("#events"), e.Text) != inside {
+			t.Errorf("%v: %q is told: %v", e.At, e.Text, !inside)
+		}
 	}
 	b.calm()
+}
+
+func storyOf(t *testing.T, rec *record.Recording) []story.Entry {
+	t.Helper()
+	told, err := story.Tell(rec, story.Everything)
+	if err != nil || len(told.Entries) < 3 {
+		t.Fatalf("%d sentences, %v", len(told.Entries), err)
+	}
+	return told.Entries
 }
 
 // TestKeyboard: from the cluster to a node, to another time, to a pod and back, without a mouse.
@@ -300,6 +426,27 @@ func TestKeyboard(t *testing.T) {
 	b.tabTo("document.activeElement.innerText === 'shop/cart'")
 	b.do(chromedp.KeyEvent(kb.Enter))
 	b.wait("document.querySelectorAll('#why li').length > 0")
+	b.tabTo("document.activeElement.innerText === 'node-1'")
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.tabTo("document.activeElement.innerText.startsWith('What if')")
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.tabTo("document.activeElement.id === 'reserve'")
+	b.do(chromedp.KeyEvent(kb.End))
+	b.wait("document.querySelectorAll('#pods tbody tr').length > 0")
+	b.tabTo("document.activeElement.name === 'pods'")
+	b.do(chromedp.KeyEvent("shop/cart"))
+	b.tabTo("document.activeElement.name === 'value'")
+	b.do(chromedp.KeyEvent("5"))
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.wait("document.querySelector('#changes li')")
+	b.tabTo("document.activeElement.innerText === 'Remove'")
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.wait("!document.querySelector('#changes li')")
+	b.tabTo("document.activeElement.innerText === 'node-1'")
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.tabTo("document.activeElement.innerText.startsWith('The minutes around')")
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.wait("document.querySelector('#incident')")
 	b.tabTo("document.activeElement.innerText === 'Cluster'")
 	b.do(chromedp.KeyEvent(kb.Enter))
 	b.wait("document.querySelector('#nodes')")
@@ -340,10 +487,16 @@ func TestAccessible(t *testing.T) {
 			}
 			many := open(t, fleet{}, scheme)
 			check(many, "/", "document.querySelector('#nodes tbody tr')")
-			b := open(t, fileOf(t, recording(t)), scheme)
+			rec, at := pinned(t)
+			b := open(t, fileOf(t, rec), scheme)
 			check(b, "/node/node-1", "document.querySelector('#book') && document.querySelector('#events li')")
 			check(b, "/pod/node-1/shop%2Fcart", "document.querySelector('#why li')")
 			check(b, "/what-if/node-1", "document.querySelector('#comparison')")
+			b.change("opt-out", "shop/cart", "")
+			check(b, "/what-if/node-1", "document.querySelector('#pods') && document.querySelector('#changes li')")
+			check(b, "/benefit/node-1", "document.querySelector('#benefit')")
+			check(b, fmt.Sprintf("/incident/node-1/%d", at.UnixMilli()),
+				"document.querySelector('#book') && document.querySelector('#events li')")
 		})
 	}
 }
@@ -377,11 +530,20 @@ func TestMarkupInNames(t *testing.T) {
 	}
 	pods := recording(t)
 	pods.About.Node = markup
+	pods.About.Pins = []record.Pin{{At: pods.Minutes[0].To, Why: markup}}
 	n := open(t, fileOf(t, pods), "light")
 	n.do(chromedp.Click(chromedp.CSS("#nodes tbody a")))
 	n.wait("document.querySelector('#book')")
 	if got := n.text("h1"); got != "Node "+markup {
 		t.Errorf("the title of the node is %q", got)
+	}
+	if got := n.text("#kept"); !strings.Contains(got, markup) {
+		t.Errorf("the reason of an incident is shown as %q", got)
+	}
+	views := map[string]string{"/what-if/": "#command", "/benefit/": "#benefit", "/incident/": "#incident"}
+	for view, ready := range views {
+		n.visit(view + url.PathEscape(markup) + fmt.Sprintf("/%d", pods.About.Pins[0].At.UnixMilli()))
+		n.wait(fmt.Sprintf("document.querySelector(%q)?.closest('main').innerText.includes(%q)", ready, markup))
 	}
 	for _, b := range []*tab{b, n} {
 		if evaluate[bool](b, "document.title === 'taken over' || document.querySelector('main img') !== null") {
@@ -404,4 +566,54 @@ func TestTheTokenLeavesTheAddress(t *testing.T) {
 	b.js("sessionStorage.clear()")
 	b.do(chromedp.Reload())
 	b.wait("document.querySelector('#status').innerText.includes('no valid token')")
+}
+
+// TestReloadsAreOneTab: a page that is reloaded again and again is one tab, and one that is closed is none any more, so
+// more of them one after the other than may be open at a time are served.
+func TestReloadsAreOneTab(t *testing.T) {
+	t.Parallel()
+	b := open(t, fileOf(t, recording(t)), "light")
+	for _, closes := range []string{"", "sessionStorage.removeItem('tab')"} { // a new tab has another name
+		for range 6 {
+			b.wait("document.querySelector('#nodes') || document.querySelector('#status').innerText")
+			if status := b.text("#status"); status != "" {
+				t.Fatalf("after %q and a reload the page says %q", closes, status)
+			}
+			b.js(closes)
+			b.do(chromedp.Reload())
+		}
+	}
+	b.calm()
+}
+
+// TestPlay: stopped and begun again at once, several times, the time still goes on by one second a second.
+func TestPlay(t *testing.T) {
+	t.Parallel()
+	b := open(t, fileOf(t, recording(t)), "light")
+	b.visit("/node/node-1")
+	b.wait("document.querySelectorAll('#events li').length > 0")
+	b.slide("#time", 0)
+	// The page's timers are held, and all are let go at once: each loop that was left would move the time on.
+	moved := evaluate[[]int](b, `(async () => {
+		const held = new Map(), frame = () => new Promise(requestAnimationFrame);
+		const settled = async () => { await frame(); await frame(); };
+		let last = 1e6;
+		window.setTimeout = (f) => { held.set(++last, f); return last; };
+		window.clearTimeout = (id) => { held.delete(id); };
+		for (let i = 0; i < 9; i++) {
+			[...document.querySelectorAll("button")].find((b) => b.innerText === "Play ×1").click();
+			await settled();
+		}
+		const at = () => Number(document.querySelector("#time").value), moved = [];
+		for (let i = 0; i < 3; i++) {
+			const before = at(), letGo = [...held];
+			for (const [id, f] of letGo) if (held.delete(id)) f();
+			await settled();
+			moved.push(at() - before);
+		}
+		return moved;
+	})()`, chromedp.EvalAwaitPromise)
+	if !slices.Equal(moved, []int{1, 1, 1}) {
+		t.Errorf("the time goes on by %d rounds, want one at a time", moved)
+	}
 }

@@ -386,7 +386,7 @@ func (w *world) pause(ctx context.Context, r *row) error {
 			return err
 		}
 		r.pause = max(r.pause, time.Since(start))
-		if err := restore.Resume(ctx, w.api.Client, kube.SystemNamespace, "scale"); err != nil {
+		if err := restore.Resume(ctx, w.api.Client, kube.SystemNamespace, "scale", time.Now()); err != nil {
 			return err
 		}
 		if !sleep(ctx, 2*time.Second) {

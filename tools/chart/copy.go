@@ -26,6 +26,11 @@ func sources(root string) ([]source, error) {
 		{from: "base/flowcontrol.yaml", to: "flowcontrol.yaml"},
 		{from: "base/namespace.yaml", to: "critical-pods.yaml", only: "criticalPodsQuota", edit: withoutNamespace},
 		{from: "components/plugin-users/roles.yaml", to: "plugin-users.yaml", only: "users.role"},
+		{from: "components/default-limits/policy.yaml", to: "default-limits.yaml", only: "defaultLimits.enabled"},
+		{
+			from: "components/secure-metrics/roles/roles.yaml", to: "secure-metrics.yaml",
+			only: "controller.metrics.secure",
+		},
 	}
 	folders := []source{
 		{from: "crd", to: "crds", only: "crds.install", edit: kept},

@@ -12,21 +12,24 @@ import (
 // fixed are the flags that are no values, with what sets them. The programs must have each of them.
 var fixed = map[string]map[string]string{
 	"mbcas-agent": {
-		"cgroup-root":  "the volume of the DaemonSet",
-		"debug-listen": "kubectl mbcas reads this port",
-		"kubeconfig":   "the service account",
-		"listen":       "the port of the probes",
-		"namespace":    "the policies name mbcas-system",
-		"node-name":    "the pod's node",
-		"pod-uid":      "the pod",
+		"cgroup-root":    "the volume of the DaemonSet",
+		"debug-listen":   "kubectl mbcas reads this port",
+		"kubeconfig":     "the service account",
+		"listen":         "the port of the probes",
+		"namespace":      "the policies name mbcas-system",
+		"node-name":      "the pod's node",
+		"pod-uid":        "the pod",
+		"weights-socket": "the value weights.enabled",
 	},
 	"mbcas-controller": {
-		"health-address":  "the port of the probes",
-		"kubeconfig":      "the service account",
-		"leader-elect":    "replicas share the nodes",
-		"metrics-address": "the port of the metrics",
-		"mode":            "the value mode, which the policy mbcas-controller has to know, too",
-		"namespace":       "the policies name mbcas-system",
+		"health-address":   "the port of the probes",
+		"kubeconfig":       "the service account",
+		"leader-elect":     "replicas share the nodes",
+		"metrics-address":  "the port of the metrics",
+		"metrics-cert-dir": "the value controller.metrics.certificateSecret",
+		"metrics-secure":   "the value controller.metrics.secure, which also makes the roles",
+		"mode":             "the value mode, which the policy mbcas-controller has to know, too",
+		"namespace":        "the policies name mbcas-system",
 	},
 }
 
@@ -36,12 +39,21 @@ var choices = map[string][]string{
 	"log-level": {"debug", "info", "warn", "error"},
 }
 
+// patterns are the texts that other flags take whose type is string.
+var patterns = map[string]string{
+	"no-change-windows": `^((\*|[A-Z][a-z]{2}([-,][A-Z][a-z]{2})*) +[0-9]{2}:[0-9]{2}-[0-9]{2}:[0-9]{2}` +
+		`( +[A-Za-z0-9_+/-]+)? *(; *|$))*$`,
+}
+
 // Patterns of the schema.
 const (
-	duration = `^-?(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$`
-	registry = `^[a-z0-9]+([._-]+[a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$`
-	decimal  = `^-?[0-9]+(\.[0-9]+)?$`
-	quantity = `^[0-9]+(\.[0-9]+)?(m|k|M|G|Ki|Mi|Gi)?$`
+	duration   = `^-?(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$`
+	registry   = `^[a-z0-9]+([._-]+[a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$`
+	decimal    = `^-?[0-9]+(\.[0-9]+)?$`
+	secretName = `^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?$`
+	serverName = `^([A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?)?$`
+	kubepods   = `^/sys/fs/cgroup/([A-Za-z0-9_][A-Za-z0-9_.,-]*/)*([a-z0-9_-]+-)?kubepods(\.slice)?$`
+	quantity   = `^[0-9]+(\.[0-9]+)?(m|k|M|G|Ki|Mi|Gi)?$`
 )
 
 func readFlags(text string) (flags []program.Flag, err error) {
@@ -83,9 +95,12 @@ func ofType(f program.Flag) (schema, error) {
 	case "duration":
 		return schema{"type": "string", "pattern": duration}, nil
 	}
+	if pattern := patterns[f.Name]; pattern != "" {
+		return schema{"type": "string", "pattern": pattern}, nil
+	}
 	words := choices[f.Name]
 	if words == nil {
-		return nil, fmt.Errorf("takes a string; name its words in the list choices of tools/chart")
+		return nil, fmt.Errorf("takes a string; name its words in choices of tools/chart, or its form in patterns")
 	}
 	return schema{"type": "string", "enum": words}, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -47,7 +48,7 @@ func values(agent, controller []program.Flag) ([]value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(append(images(), programs(agentFlags, controllerFlags)...), others()...), nil
+	return slices.Concat(images(), ofAgent(agentFlags), ofController(controllerFlags), ofWeights(), others()), nil
 }
 
 func images() []value {
@@ -60,16 +61,16 @@ func images() []value {
 		},
 		{
 			"image.registry", "mbcas.io", schema{"type": "string", "pattern": registry},
-			"Registry, and path in it, of the images agent and controller.",
+			"Registry, and path in it, of the images agent, controller and weights.",
 		},
 		{
 			"image.tag", "", schema{"type": "string", "pattern": `^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$`},
-			"Tag of both images; empty: the version of the program that the chart is for. A tag such as 1.10 " +
+			"Tag of these images; empty: the version of the program that the chart is for. A tag such as 1.10 " +
 				"has to be quoted (--set-string).",
 		},
 		{
 			"image.pullPolicy", "", schema{"type": "string", "enum": []string{"", "Always", "IfNotPresent", "Never"}},
-			"Pull policy of both images; empty: what Kubernetes does for the tag.",
+			"Pull policy of these images; empty: what Kubernetes does for the tag.",
 		},
 		{
 			"image.pullSecrets", []any{}, schema{"type": "array", "items": schema{
@@ -81,11 +82,11 @@ func images() []value {
 	}
 }
 
-// programs are the values of the agent and the controller.
-func programs(agentFlags, controllerFlags schema) []value {
+// ofAgent are the values of the agent.
+func ofAgent(flags schema) []value {
 	return []value{
 		{
-			"agent.flags", map[string]any{}, agentFlags,
+			"agent.flags", map[string]any{}, flags,
 			"Flags of mbcas-agent without the dashes, such as {reserve: 0.05}. Names and types are those of " +
 				"the program.",
 		},
@@ -101,14 +102,35 @@ func programs(agentFlags, controllerFlags schema) []value {
 		},
 		{"agent.resources.requests.memory", "32Mi", amount, "Memory request of an agent."},
 		{"agent.resources.limits.memory", "64Mi", amount, "Memory limit of an agent."},
+	}
+}
+
+// ofController are the values of the controller.
+func ofController(flags schema) []value {
+	return []value{
 		{
 			"controller.replicas", 2, schema{"type": "integer", "minimum": 1},
 			"Replicas of the controller. They share the nodes, and each holds all pods in memory.",
 		},
 		{
-			"controller.flags", map[string]any{}, controllerFlags,
+			"controller.flags", map[string]any{}, flags,
 			"Flags of mbcas-controller without the dashes, such as {dead-band: 0.1}. Names and types are " +
 				"those of the program.",
+		},
+		{
+			"controller.metrics.secure", false, boolean,
+			"The controller serves its metrics over HTTPS, to accounts with the ClusterRole mbcas-metrics-reader. " +
+				"Its PodMonitor gets an account with that role, and a Secret with the account's token.",
+		},
+		{
+			"controller.metrics.certificateSecret", "", schema{"type": "string", "pattern": secretName},
+			"Secret of mbcas-system with the certificate of these metrics, tls.crt, and its key, tls.key, read " +
+				"again when they change; empty: a self-signed certificate.",
+		},
+		{
+			"controller.metrics.serverName", "", schema{"type": "string", "pattern": serverName},
+			"Name in that certificate. Prometheus checks it, with ca.crt of the same Secret; empty: it accepts any " +
+				"certificate.",
 		},
 		{
 			"controller.resources.requests.cpu", "20m", amount,
@@ -118,6 +140,23 @@ func programs(agentFlags, controllerFlags schema) []value {
 		{
 			"controller.resources.limits.memory", "512Mi", amount,
 			"Memory limit of a replica: 388Mi measured with 30,000 pods, and 14 KiB for each pod more.",
+		},
+	}
+}
+
+// ofWeights are the values of mbcas-weights.
+func ofWeights() []value {
+	return []value{
+		{
+			"weights.enabled", false, boolean,
+			"mbcas-weights beside each agent: CPU class and weight, for the pods of namespaces with the label " +
+				"mbcas.io/weights=allow. It runs as root; read docs/weights.md first.",
+		},
+		{
+			"weights.kubepods", "/sys/fs/cgroup/kubepods.slice", schema{"type": "string", "pattern": kubepods},
+			"The nodes' kubepods cgroup of the cpu controller, all that mbcas-weights sees of a node: " +
+				"/sys/fs/cgroup/kubepods with the cgroupfs driver, /sys/fs/cgroup/cpu,cpuacct/kubepods.slice on " +
+				"cgroup v1.",
 		},
 	}
 }
@@ -152,6 +191,11 @@ func others() []value {
 		{
 			"networkPolicy.metricsFrom", map[string]any{}, labels,
 			"Labels of the namespaces that may read metrics; empty: none.",
+		},
+		{
+			"defaultLimits.enabled", false, boolean,
+			"The policy that gives new pods without a CPU limit one, in namespaces with the label " +
+				"mbcas.io/default-limit; needs Kubernetes 1.36. Pods keep it when the policy goes.",
 		},
 		{"users.role", false, boolean, "The roles mbcas-plugin and mbcas-plugin-resize for users of kubectl mbcas."},
 		{

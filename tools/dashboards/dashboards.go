@@ -42,10 +42,12 @@ var promise = dashboard{
 				`sum(ALERTS{@,alertname=~"Mbcas.+",alertstate="firing"}) or vector(0)`),
 		},
 		{
-			graph("Is any pod throttled while CPU idles?", "The ratio over five minutes and an hour. The alert "+
-				"MbcasThrottledWhileIdle fires "+
+			graph("Is any pod throttled while CPU idles?", "The ratio over five minutes and an hour, of the time of "+
+				"all pods, and of those whose limit is the decided one. The alert MbcasThrottledWhileIdle fires "+
 				"when both exceed 1.4 %.", share,
-				query{"mbcas:throttled_idle:ratio5m{@}", "5 min"}, query{"mbcas:throttled_idle:ratio1h{@}", "1 h"}),
+				query{"mbcas:throttled_idle:ratio5m{@}", "5 min"}, query{"mbcas:throttled_idle:ratio1h{@}", "1 h"},
+				query{"mbcas:throttled_in_force:ratio5m{@}", "as decided, 5 min"},
+				query{"mbcas:throttled_in_force:ratio1h{@}", "as decided, 1 h"}),
 			graph("What did it bring?", "CPU that pods used above their declared limits. A static limit would have "+
 				"denied or delayed it.", "",
 				query{"mbcas:beyond_declared_cores:rate5m{@}", "cores beyond declared limits"}),
@@ -108,8 +110,8 @@ var node = dashboard{
 }
 
 var shares = dashboard{
-	uid: "mbcas-shares", title: "MBCAS: what do nodes give and get?",
-	description: "Nodes on which limits give and take most. Pods and namespaces: kubectl mbcas list -A --sort " +
+	uid: "mbcas-shares", title: "MBCAS: which nodes and namespaces give and get?",
+	description: "Nodes and namespaces in which limits give and take most. Pods: kubectl mbcas list -A --sort " +
 		"demand.",
 	rows: [][]panel{
 		{
@@ -135,6 +137,25 @@ var shares = dashboard{
 				"price or the floor bounds.", share,
 				query{`topk(10, sum by (node, instance) (mbcas_node_bound_pods{@,by=~"Price|Floor"}) / ` +
 					`(sum by (node, instance) (mbcas_node_pods{@,part="bidding"}) > 0))`, "{{node}}"}),
+		},
+		{
+			graph("Which namespaces use most beyond their limits?", "The ten namespaces with the most CPU used above "+
+				"declared limits, as of the last decisions.", "",
+				query{"topk(10, sum by (namespace) (mbcas_namespace_beyond_cores{@}))", "{{namespace}}"}),
+			graph("Where did limits change most?", "The ten namespaces whose limits are furthest from the declared "+
+				"ones. Below 0: limits were lowered.", "",
+				query{"(sum by (namespace) (mbcas_namespace_limit_cores{@}) - " +
+					"sum by (namespace) (mbcas_namespace_declared_cores{@})) and topk(10, " +
+					"abs(sum by (namespace) (mbcas_namespace_limit_cores{@}) - " +
+					"sum by (namespace) (mbcas_namespace_declared_cores{@})))", "{{namespace}}"}),
+			graph("Which namespaces demand most?", "The ten namespaces with the highest demand, as of the last "+
+				"decisions.", "",
+				query{"topk(10, sum by (namespace) (mbcas_namespace_demand_cores{@}))", "{{namespace}}"}),
+		},
+		{
+			graph("Which workloads need more replicas?", "Of the workloads with mbcas.io/share-signal, the ten with "+
+				"the highest share pressure: how many times as many replicas would have what they demand.", "",
+				query{"topk(10, mbcas:workload_share_pressure:ratio{@})", "{{namespace}} {{kind}}/{{workload}}"}),
 		},
 	},
 }

@@ -17,14 +17,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"sigs.k8s.io/yaml"
 )
 
-// fake is a release whose plugins are texts, but for linux/amd64: there, and in bills of materials, they are this
-// program. Packing it takes 9 s of CPU with the race detector, so no second platform has it.
+// fake is a release whose plugins are texts, but for linux/amd64: there the plugin is the program of the test load.
+// Packing costs about 0.8 s of CPU per MB with the race detector, so no second platform has it, and this test, whose
+// file is 15 times as large, is only read for bills of materials.
 func fake(t *testing.T) release {
 	t.Helper()
 	t.Setenv("SOURCE_DATE_EPOCH", "1000000000") // the checkout may have no history
@@ -32,16 +34,39 @@ func fake(t *testing.T) release {
 	if err != nil {
 		t.Fatal(err)
 	}
+	small, err := smallProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
 	return release{
 		root: "../..", version: "v0.1.0", registry: "ghcr.io/mbcas", platforms: platforms,
 		compile: func(_ release, p platform, name string) ([]byte, error) {
-			if name == plugin && p != (platform{"linux", "amd64"}) {
+			switch {
+			case name != plugin:
+				return self, nil
+			case p != platform{"linux", "amd64"}:
 				return []byte(p.os + p.arch), nil
 			}
-			return self, nil
+			return small, nil
 		},
 	}
 }
+
+// smallProgram is a program of Go with modules and without symbols, of 6 MB.
+var smallProgram = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "mbcas-dist-test-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "load")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", path, "../../test/load")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build test/load: %w: %s", err, out)
+	}
+	return os.ReadFile(path)
+})
 
 // released are the files of the fake release, made by the first test that asks for them. Tests only read them.
 var released map[string][]byte
@@ -77,10 +102,10 @@ func made(t *testing.T, r release) map[string][]byte {
 // TestReproducible: made twice, all files are there and have the same bytes.
 func TestReproducible(t *testing.T) {
 	first, second := fakeFiles(t), made(t, fake(t))
-	want := strings.Fields(`RELEASE_NOTES.md checksums.txt crds.yaml install.yaml kubectl-mbcas.spdx.json
+	want := strings.Fields(`RELEASE_NOTES.md checksums.txt crds.yaml images.txt install.yaml kubectl-mbcas.spdx.json
 		kubectl-mbcas_darwin_amd64.tar.gz kubectl-mbcas_darwin_arm64.tar.gz kubectl-mbcas_linux_amd64.tar.gz
 		kubectl-mbcas_linux_arm64.tar.gz kubectl-mbcas_windows_amd64.zip mbcas-0.1.0.tgz mbcas-agent.spdx.json
-		mbcas-controller.spdx.json mbcas.yaml namespace.yaml`)
+		mbcas-controller.spdx.json mbcas-man.tar.gz mbcas-weights.spdx.json mbcas.yaml namespace.yaml`)
 	if have := slices.Sorted(maps.Keys(first)); !slices.Equal(have, want) {
 		t.Errorf("files %v, want %v", have, want)
 	}
@@ -212,7 +237,8 @@ func TestKrew(t *testing.T) {
 		"name":             "kubectl-"+m.Metadata.Name == plugin,
 		"version":          regexp.MustCompile(`^v\d+\.\d+\.\d+(-.+)?$`).MatchString(m.Spec.Version),
 		"shortDescription": m.Spec.ShortDescription != "" && len(m.Spec.ShortDescription) <= 50,
-		"description":      m.Spec.Description != "",
+		"description":      strings.Contains(m.Spec.Description, "installs, upgrades and removes it"),
+		"caveats":          strings.Contains(m.Spec.Caveats, "install, upgrade and uninstall need"),
 		"homepage":         strings.HasPrefix(m.Spec.Homepage, "https://"),
 		"platforms":        len(m.Spec.Platforms) == len(platforms),
 	} {
@@ -288,7 +314,9 @@ func TestMaterials(t *testing.T) {
 // archive has these bytes is TestArchives, and that packing twice gives the same is TestReproducible.
 func TestPrograms(t *testing.T) {
 	linux := platform{"linux", "amd64"}
-	r := release{root: "../..", version: "v0.1.0", platforms: []platform{linux}, compile: compile}
+	r := release{
+		root: "../..", version: "v0.1.0", registry: "ghcr.io/mbcas", platforms: []platform{linux}, compile: compile,
+	}
 	program, err := r.compile(r, linux, plugin)
 	if err != nil {
 		t.Fatal(err)
@@ -317,15 +345,22 @@ func TestPrograms(t *testing.T) {
 	if want := regexp.MustCompile(`(?m)\bv0\.1\.0$`); err != nil || !want.Match(out) {
 		t.Errorf("version --client: %v, %q", err, out)
 	}
+	out, err = exec.Command(path, "install", "-o", "yaml").CombinedOutput()
+	for _, image := range []string{"ghcr.io/mbcas/agent:v0.1.0", "ghcr.io/mbcas/controller:v0.1.0"} {
+		if err != nil || !strings.Contains(string(out), image) {
+			t.Errorf("install -o yaml: %v, want %q in it", err, image)
+		}
+	}
 }
 
 // TestNotes: the notes of a release are its own section of the changelog, else what is unreleased.
 func TestNotes(t *testing.T) {
-	const changelog = "# Changelog\n\n## Unreleased\n\n- new\n\n## 0.10.0 - 2026-01-02\n\n- ten\n\n" +
-		"## [0.1.0]\n\n### Area\n\n- one\n"
+	const changelog = "# Changelog\n\n## Unreleased\n\n- new\n\n## 0.3.0-rc.1 - 2026-01-03\n\n- candidate\n\n" +
+		"## 0.10.0 - 2026-01-02\n\n- ten\n\n## [0.1.0]\n\n### Area\n\n- one\n"
 	for version, want := range map[string]string{
 		"v0.1.0": "# MBCAS v0.1.0\n\n### Area\n\n- one\n", "v0.10.0": "# MBCAS v0.10.0\n\n- ten\n",
-		"v0.2.0": "# MBCAS v0.2.0\n\n- new\n",
+		"v0.2.0": "# MBCAS v0.2.0\n\n- new\n", "v0.3.0": "# MBCAS v0.3.0\n\n- new\n",
+		"v0.3.0-rc.1": "# MBCAS v0.3.0-rc.1\n\n- candidate\n",
 	} {
 		if got, err := notes(changelog, version); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v, want %q", version, got, err, want)
@@ -337,6 +372,47 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// TestArtifactHub: the chart of a release tells Artifact Hub its licence, its images, which images.txt lists, too, and
+// its changes: the first sentence of each point of the changelog, fifty at most.
+func TestArtifactHub(t *testing.T) {
+	files := fakeFiles(t)
+	entries, err := unpack("mbcas-0.1.0.tgz", files["mbcas-0.1.0.tgz"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var chart struct{ Annotations map[string]string }
+	if err := yaml.Unmarshal(entries["mbcas/Chart.yaml"].text, &chart); err != nil {
+		t.Fatalf("%v in:\n%s", err, entries["mbcas/Chart.yaml"].text)
+	}
+	var images []struct{ Image string }
+	var told []string
+	err = errors.Join(yaml.Unmarshal([]byte(chart.Annotations["artifacthub.io/images"]), &images),
+		yaml.Unmarshal([]byte(chart.Annotations["artifacthub.io/changes"]), &told))
+	if err != nil || len(told) < 3 || len(told) > mostChanges+1 {
+		t.Errorf("%d changes, %v", len(told), err)
+	}
+	var names string
+	for _, i := range images {
+		names += i.Image + "\n"
+	}
+	all := "ghcr.io/mbcas/agent:v0.1.0\nghcr.io/mbcas/controller:v0.1.0\nghcr.io/mbcas/weights:v0.1.0\n"
+	if names != all || string(files["images.txt"]) != all {
+		t.Errorf("images %q and images.txt %q, want %q", names, files["images.txt"], all)
+	}
+	if got := chart.Annotations["artifacthub.io/license"]; got != "Apache-2.0" {
+		t.Errorf("licence %q", got)
+	}
+	const notes = "# A\n\n- One thing: more\n  of it. And this.\n- `two`\n\n### B\n\n- a \"third\" thing.\n"
+	want := "  artifacthub.io/changes: |\n    - \"One thing\"\n    - \"`two`\"\n    - \"a \\\"third\\\" thing\"\n"
+	if got := changes(notes); got != want {
+		t.Errorf("changes of notes:\n%s\nwant:\n%s", got, want)
+	}
+	const rest = "- \"2 more, in the notes of the release\"\n"
+	if got := changes(strings.Repeat("- x\n", mostChanges+2)); !strings.HasSuffix(got, rest) {
+		t.Errorf("changes of long notes end with %q", got[len(got)-60:])
+	}
+}
+
 // TestRefused: what cannot be released is refused with what to do, and no file is written.
 func TestRefused(t *testing.T) {
 	broken := func(root string) release {
@@ -345,9 +421,9 @@ func TestRefused(t *testing.T) {
 	empty := t.TempDir()
 	t.Setenv("SOURCE_DATE_EPOCH", "1000000000")
 	for want, r := range map[string]release{
-		"make dist VERSION=v0.1.0":  {root: "../..", version: "ea8838b-dirty", registry: "a"},
-		"without https://":          {root: "../..", version: "v1.0.0", registry: "https://a"},
-		"config/base/kustomization": broken(empty),
+		"make dist VERSION=v0.1.0": {root: "../..", version: "ea8838b-dirty", registry: "a"},
+		"without https://":         {root: "../..", version: "v1.0.0", registry: "https://a"},
+		"charts/mbcas":             broken(empty),
 	} {
 		out := t.TempDir()
 		err := run(r, out, true)

@@ -4,6 +4,7 @@
 // Promises:
 //   - Made twice, the bytes are the same: TestReproducible, and TestPrograms for what is compiled.
 //   - Every checksum is that of its file, and every archive has its program and the licence: TestArchives.
+//   - Each command of the plugin and of the lab has its page of the manual, with all its flags: TestManPages.
 //   - krew accepts the manifest by its documented rules: TestKrew.
 //   - The manifests are those of config with the images of the release, and the chart renders the same: TestRelease in
 //     test/chart.
@@ -110,10 +111,13 @@ func (r release) addPrograms(files map[string][]byte) error {
 	if files["mbcas.yaml"], err = r.krew(plugins); err != nil {
 		return err
 	}
-	for _, name := range []string{"mbcas-agent", "mbcas-controller", plugin} {
+	for _, name := range []string{"mbcas-agent", "mbcas-controller", "mbcas-weights", plugin} {
 		if files[name+".spdx.json"], err = r.spdx(name); err != nil {
 			return fmt.Errorf("%s.spdx.json: %w", name, err)
 		}
+	}
+	if files[manPages], err = r.man(); err != nil {
+		return fmt.Errorf("%s: %w", manPages, err)
 	}
 	changes, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
 	if err != nil {
@@ -157,7 +161,7 @@ func commitTime(root string) (time.Time, error) {
 // notes are the part of the changelog about a version; before it has one of its own, what is unreleased.
 func notes(changelog, version string) ([]byte, error) {
 	for _, title := range []string{strings.TrimPrefix(version, "v"), "Unreleased"} {
-		heading := regexp.MustCompile(`(?m)^## \[?` + regexp.QuoteMeta(title) + `\b.*\n`)
+		heading := regexp.MustCompile(`(?m)^## \[?` + regexp.QuoteMeta(title) + `(?:\]?|[\](: ].*)\n`)
 		at := heading.FindStringIndex(changelog)
 		if at == nil {
 			continue

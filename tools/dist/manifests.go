@@ -8,16 +8,16 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
+	"github.com/mbcas/mbcas/config"
 )
 
 // manifests are the files that kubectl and Helm install from.
 func (r release) manifests() (map[string][]byte, error) {
-	base, err := r.objects("config/base")
+	base, err := r.objects("base")
 	if err != nil {
 		return nil, err
 	}
-	crds, err := r.objects("config/crd")
+	crds, err := r.objects("crd")
 	if err != nil {
 		return nil, err
 	}
@@ -33,52 +33,27 @@ func (r release) manifests() (map[string][]byte, error) {
 	file := func(command string, objects []string) []byte {
 		return []byte(head(command) + strings.Join(objects, "---\n"))
 	}
+	images := fmt.Sprintf("%[1]s/agent:%[2]s\n%[1]s/controller:%[2]s\n%[1]s/weights:%[2]s\n", r.registry, r.version)
 	return map[string][]byte{
 		"install.yaml":   file("kubectl apply --server-side -f install.yaml", base),
 		"crds.yaml":      file("With crds.install=false of the chart: kubectl apply --server-side -f crds.yaml", crds),
 		"namespace.yaml": file("Before helm install: kubectl apply -f namespace.yaml", namespace),
+		"images.txt":     []byte(images),
 		"mbcas-" + strings.TrimPrefix(r.version, "v") + ".tgz": chart,
 	}, nil
 }
 
-// objects are those of a kustomization that lists files and other kustomizations, and changes nothing. They stay as
-// they are written, with comments, but for the images.
-func (r release) objects(dir string) (all []string, err error) {
-	text, err := os.ReadFile(filepath.Join(r.root, dir, "kustomization.yaml"))
-	if err != nil {
-		return nil, err
+// objects are those of a kustomization of config, with the images of the release.
+func (r release) objects(dir string) ([]string, error) {
+	all, err := config.Objects(dir)
+	for i := range all {
+		all[i] = images.ReplaceAllString(all[i], "image: "+r.registry+"/$1:"+r.version)
 	}
-	var k struct {
-		APIVersion, Kind string
-		Resources        []string
-	}
-	if err := yaml.UnmarshalStrict(text, &k); err != nil {
-		return nil, fmt.Errorf("%s/kustomization.yaml: %w; tools/dist reads lists of resources alone", dir, err)
-	}
-	for _, resource := range k.Resources {
-		path := filepath.Join(dir, resource)
-		if filepath.Ext(path) != ".yaml" {
-			more, err := r.objects(path)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, more...)
-			continue
-		}
-		text, err := os.ReadFile(filepath.Join(r.root, path))
-		if err != nil {
-			return nil, err
-		}
-		for _, object := range strings.Split("\n"+strings.TrimPrefix(string(text), "---\n"), "\n---\n") {
-			image := "image: " + r.registry + "/$1:" + r.version
-			all = append(all, images.ReplaceAllString(strings.TrimSpace(object), image)+"\n")
-		}
-	}
-	return all, nil
+	return all, err
 }
 
 // images are those of MBCAS in a manifest.
-var images = regexp.MustCompile(`image: mbcas\.io/(agent|controller):dev\b`)
+var images = regexp.MustCompile(`image: mbcas\.io/(agent|controller|weights):dev\b`)
 
 func isKind(object, kind string) bool { return strings.Contains("\n"+object, "\nkind: "+kind+"\n") }
 
@@ -118,7 +93,7 @@ func (r release) chart() ([]byte, error) {
 // versioned is a file of the chart as the release has it.
 func (r release) versioned(name string, text []byte) ([]byte, error) {
 	number := strings.TrimPrefix(r.version, "v")
-	changes := map[string][][2]string{
+	places := map[string][][2]string{
 		"Chart.yaml": {
 			{"\nversion: 0.0.0-dev\n", "\nversion: " + number + "\n"},
 			{"\nappVersion: dev\n", "\nappVersion: " + r.version + "\n"},
@@ -128,20 +103,59 @@ func (r release) versioned(name string, text []byte) ([]byte, error) {
 			},
 			{
 				"\n  artifacthub.io/links: |\n",
-				"\n  artifacthub.io/images: |\n" + r.image("agent") + r.image("controller") +
+				"\n  artifacthub.io/images: |\n" + r.image("agent") + r.image("controller") + r.image("weights") +
 					"  artifacthub.io/links: |\n",
 			},
 		},
 		"values.yaml": {{"\n  registry: mbcas.io\n", "\n  registry: " + r.registry + "\n"}},
 	}
 	changed := string(text)
-	for _, c := range changes[name] {
+	for _, c := range places[name] {
 		if n := strings.Count(changed, c[0]); n != 1 {
 			return nil, fmt.Errorf("has %d times %q, want it once", n, strings.TrimSpace(c[0]))
 		}
 		changed = strings.Replace(changed, c[0], c[1], 1)
 	}
+	if name == "Chart.yaml" {
+		changelog, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
+		if err != nil {
+			return nil, err
+		}
+		notes, err := notes(string(changelog), r.version)
+		if err != nil {
+			return nil, err
+		}
+		changed += changes(string(notes))
+	}
 	return []byte(changed), nil
+}
+
+// mostChanges bounds what Artifact Hub shows; the notes of the release have all.
+const mostChanges = 50
+
+var (
+	point    = regexp.MustCompile(`(?m)^- (.+(?:\n  .+)*)`)
+	sentence = regexp.MustCompile(`^.*?[.:](?: |$)`)
+)
+
+// changes is what Artifact Hub reads of the notes of a release: the first sentence of each point.
+func changes(notes string) string {
+	points := point.FindAllStringSubmatch(notes, -1)
+	if len(points) == 0 {
+		return ""
+	}
+	out := "  artifacthub.io/changes: |\n"
+	for i, p := range points {
+		if i == mostChanges {
+			return out + fmt.Sprintf("    - %q\n", fmt.Sprintf("%d more, in the notes of the release", len(points)-i))
+		}
+		text := strings.Join(strings.Fields(p[1]), " ")
+		if first := sentence.FindString(text); first != "" {
+			text = first
+		}
+		out += fmt.Sprintf("    - %q\n", strings.TrimRight(text, ".: "))
+	}
+	return out
 }
 
 // image is what Artifact Hub reads of an image.

@@ -26,8 +26,9 @@ func compile(r release, p platform, name string) ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, name)
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+r.version,
-		"-o", path, "./cmd/"+name)
+	const install = "github.com/mbcas/mbcas/internal/cli/install"
+	flags := "-s -w -X main.version=" + r.version + " -X " + install + ".registry=" + r.registry
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", path, "./cmd/"+name)
 	cmd.Dir = r.root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOFLAGS=-mod=readonly",
 		"GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=")
@@ -140,10 +141,11 @@ spec:
   shortDescription: Explain and steer market-based CPU limits
   description: |
     Shows what MBCAS (market-based CPU allocation) does to the CPU limits of
-    pods and why, checks an installation, resizes and restores by hand, and
-    sets the mode of namespaces.
+    pods and why, installs, upgrades and removes it, resizes and restores by
+    hand, and sets the mode of namespaces.
   caveats: |
-    It shows and steers MBCAS in a cluster, and does not install it.
+    install, upgrade and uninstall need the rights of a cluster administrator.
+    An installation begins in mode recommend, which changes no pod.
   platforms:
 `, r.version)
 	for _, p := range r.platforms {

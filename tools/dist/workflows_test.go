@@ -55,14 +55,14 @@ func TestReleaseFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := fakeFiles(t)
-	names := regexp.MustCompile(`\b(checksums\.txt|RELEASE_NOTES\.md|mbcas-(?:agent|controller)\.spdx\.json)`)
+	names := regexp.MustCompile(`\b(checksums\.txt|RELEASE_NOTES\.md|mbcas-(?:agent|controller|weights)\.spdx\.json)`)
 	seen := map[string]bool{}
 	for _, name := range names.FindAllString(string(text), -1) {
 		if seen[name] = true; files[name] == nil {
 			t.Errorf("release.yml names %s, which make dist does not write", name)
 		}
 	}
-	if len(seen) != 4 {
-		t.Errorf("release.yml names %v, want checksums, notes and two bills of materials", seen)
+	if len(seen) != 5 {
+		t.Errorf("release.yml names %v, want checksums, notes and three bills of materials", seen)
 	}
 }

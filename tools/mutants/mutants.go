@@ -137,9 +137,10 @@ var mutants = []mutant{
 	},
 	{
 		"an unchanged status is written", "internal/controller/report.go",
-		`	if equality.Semantic.DeepEqual(pa.Status, changed.Status) {
-		t.rec.status = nil`, `	changed.Status.Message += r.Now().Format(" 05")
-	if equality.Semantic.DeepEqual(pa.Status, changed.Status) {
+		`	if !t.setStatus(status, r.Now()) {
+		t.rec.status = nil`, `	t.setStatus(status, r.Now())
+	status.Message += r.Now().Format(" 05")
+	if equality.Semantic.DeepEqual(&pa.Status, status) {
 		t.rec.status = nil`, schedules,
 	},
 	{

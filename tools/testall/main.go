@@ -8,6 +8,8 @@
 //   - A run that would test nothing is an error or a failure, never a success.
 //   - The count means the same everywhere: each test and each subtest is one.
 //   - Every tier includes the tier "test": TestTiers.
+//   - What the tier test runs without the race detector although it is concurrent, the suite simulations runs
+//     under it: TestSimulations.
 package main
 
 import (

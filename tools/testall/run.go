@@ -115,7 +115,7 @@ func (r *repo) e2e(test string, tools ...string) func(context.Context) error {
 			if err != nil {
 				return err
 			}
-			env = append(env, "MBCAS_"+strings.ToUpper(tool)+"="+dir)
+			env = append(env, "MBCAS_"+strings.ToUpper(strings.ReplaceAll(tool, "-", "_"))+"="+dir)
 		}
 		r.results.perTest = true
 		defer func() { r.results.perTest = false }()
@@ -124,7 +124,7 @@ func (r *repo) e2e(test string, tools ...string) func(context.Context) error {
 }
 
 // notStarted is how status says that the cluster does not run.
-var notStarted = regexp.MustCompile(`(?m)^etcd .*not started`)
+var notStarted = regexp.MustCompile(`(?m)^etcd .*does not run$`)
 
 // startCluster starts the local cluster, unless it runs, and loads the images. A cluster that ran before
 // is left running at the end; what is left of one that does not run is removed first.

@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -50,9 +49,11 @@ func (r *repo) suites() []suite {
 	fuzz := fmt.Sprintf("fuzz, %d runs of each target", r.fuzzRuns)
 	return []suite{
 		{name: "check", title: "make check", run: r.check},
-		{name: "unit", title: "unit, property and API server tests, with the race detector", run: r.unit},
+		{name: "unit", run: r.unit, title: "unit, property and API server tests; concurrent code is race-checked"},
 		{name: "fuzz", title: fuzz, run: r.fuzz, covers: shipped, takes: 3 * time.Minute},
 		{name: "long", title: "properties at length", run: r.long, covers: shipped, takes: 4 * time.Minute},
+		{name: "simulations", title: "simulations under the race detector", run: r.simulations, covers: shipped,
+			takes: 4 * time.Minute},
 		{name: "page", title: "the page of the dashboard in a browser", run: r.pageTests,
 			covers: inBrowser, takes: 2 * time.Minute},
 		{name: "path", title: "end to end: the path on a real node", run: r.e2e("TestPath")},
@@ -61,20 +62,37 @@ func (r *repo) suites() []suite {
 			covers: node, takes: 8 * time.Minute},
 		{name: "platform", title: "end to end: HPA, VPA, quotas, budgets and drains", run: r.e2e("TestPlatform"),
 			covers: append(perPod, "test/e2e/platform"), takes: 6 * time.Minute},
-		{name: "monitoring", title: "end to end: Prometheus and Alertmanager", run: r.e2e("TestMonitoring",
-			"prometheus", "alertmanager"),
+		{name: "defaults", title: "end to end: default limits of pods without one", run: r.e2e("TestDefaultLimits"),
+			covers: strings.Fields("config/ actuator/ internal/round/ internal/lifecycle/ test/e2e/default"),
+			takes:  4 * time.Minute},
+		{name: "podlevel", title: "end to end: pods with a CPU limit of their own", run: r.e2e("TestPodLevelLimits"),
+			covers: append(perPod, "test/e2e/podlevel"), takes: 2 * time.Minute},
+		{name: "manifests", title: "the manifests of the documentation in the types of KEDA and prometheus-adapter",
+			run: func(ctx context.Context) error {
+				return r.goTest(ctx, "test/autoscalers", nil, "-count=1", "-timeout=10m", "./...")
+			},
+			covers: strings.Fields(`docs/autoscalers.md docs/demand-signals.md config/samples/demand-signal.yaml
+				test/autoscalers/`), takes: time.Minute},
+		{name: "monitoring", title: "end to end: Prometheus, Alertmanager and prometheus-adapter",
+			run: r.e2e("TestMonitoring", "prometheus", "alertmanager", "prometheus-adapter"),
 			covers: strings.Fields(`monitoring/ internal/agent/nodemetrics/ internal/fleet/ internal/controller/metrics/
-				test/e2e/monitoring test/cluster/addons/`), takes: 9 * time.Minute},
+				internal/demandsignal/ docs/autoscalers.md docs/demand-signals.md test/e2e/monitoring
+				test/internal/hang/ test/cluster/addons/`), takes: 30 * time.Minute},
 		{name: "faults", title: "end to end: kubelet, containerd, API server and etcd fail", run: r.e2e("TestFaults"),
 			covers: slices.Concat(node, perPod), takes: 6 * time.Minute},
 		{name: "nodes", title: "end to end: two nodes", run: r.e2e("TestTwoNodes"),
 			covers: nodes, takes: 8 * time.Minute},
+		{name: "install", title: "end to end: Helm, the plugin and plain YAML, from the installation to the last trace",
+			run: r.e2e("TestInstall"), covers: strings.Fields(`charts/ config/ internal/cli/install/ internal/restore/
+				cmd/mbcas-controller/ tools/dist/ test/e2e/install`), takes: 11 * time.Minute},
 		{name: "cluster", title: "the local cluster: crashes, nodes, add-ons, removal", run: r.clusterTests,
 			covers: []string{"test/cluster/"}, takes: 6 * time.Minute},
 		{name: "skew", title: "API server tests on other versions of Kubernetes", run: r.skew,
 			covers: append(perPod, "test/cluster/skew/"), takes: 10 * time.Minute},
-		{name: "rules", title: "recording rules and alerts: promtool, and faults put into rules", run: r.rules,
-			covers: []string{"monitoring/", "test/cluster/addons/prometheus/"}, takes: 3 * time.Minute},
+		{name: "rules", title: "recording rules and alerts: promtool, faults put into rules, 5,000 targets",
+			run: r.rules,
+			covers: strings.Fields(`monitoring/ test/cluster/addons/prometheus/ internal/agent/nodemetrics/
+				internal/controller/metrics/`), takes: 6 * time.Minute},
 		{name: "dashboards", title: "dashboards against the types of Grafana", run: r.dashboards,
 			covers: []string{"monitoring/dashboards/", "tools/dashboards/", "test/dashboards/"}, takes: time.Minute},
 	}
@@ -144,13 +162,26 @@ func (r *repo) unit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	concurrent, sequential, err := splitConcurrent(packages)
+	if err != nil {
+		return err
+	}
 	assets, err := r.assets(ctx)
 	if err != nil {
 		fmt.Fprintf(r.out, "no API server, its tests are skipped: %v\n", err)
 	}
-	args := slices.Concat([]string{"-count=1", "-timeout=15m"}, r.race(), packages)
 	env := []string{"KUBEBUILDER_ASSETS=" + assets}
-	if err := r.goTest(ctx, "", env, args...); err != nil {
+	flags := []string{"-count=1", "-timeout=25m"} // internal/controller takes ten alone, and more on a busy machine
+	fmt.Fprintf(r.out, "   %d packages with goroutines or locks, and %d without\n", len(concurrent), len(sequential))
+	pattern, dirs := simulated()
+	detected := slices.Concat(flags, r.race("unit"), []string{"-skip", pattern}, concurrent)
+	if err := r.goTest(ctx, "", env, detected...); err != nil {
+		return err
+	}
+	if err := r.goTest(ctx, "", env, slices.Concat(flags, []string{"-run", pattern}, dirs)...); err != nil {
+		return err
+	}
+	if err := r.goTest(ctx, "", env, slices.Concat(flags, sequential)...); err != nil {
 		return err
 	}
 	if err := r.goTest(ctx, clusterModule, nil, "-count=1", "-timeout=10m", "./internal/...", "./cmd/..."); err != nil {
@@ -159,43 +190,44 @@ func (r *repo) unit(ctx context.Context) error {
 	return r.goTest(ctx, chartModule, env, "-count=1", "-timeout=15m", "./...")
 }
 
-// slowest is the package that takes the longest. It starts first, so that it does not run alone at the
-// end.
-const slowest = "/internal/controller"
+// slowest are the packages that take longest: first concurrent ones, with 300 s of CPU and 110, 50, 30 and less, and
+// then those without the race detector, with 30 s and less. They start first, in this order, so that none of them runs
+// alone at the end.
+var slowest = strings.Fields(`internal/controller internal/cli/install config tools/dist internal/demandsignal
+	internal/cli internal/agent actuator/podresize internal/round internal/lab/mbcas internal/replay internal/benefit`)
+
+// listed is a package of `go list`.
+type listed struct {
+	ImportPath, Dir                              string
+	GoFiles, CgoFiles, TestGoFiles, XTestGoFiles []string
+}
 
 // packages are those of the main module without the end-to-end tests.
-func (r *repo) packages(ctx context.Context) ([]string, error) {
-	list, err := r.output(exec.CommandContext(ctx, "go", "list", "./..."))
+func (r *repo) packages(ctx context.Context) ([]listed, error) {
+	out, err := r.output(exec.CommandContext(ctx, "go", "list",
+		"-json=ImportPath,Dir,GoFiles,CgoFiles,TestGoFiles,XTestGoFiles", "./..."))
 	if err != nil {
 		return nil, err
 	}
-	all := slices.DeleteFunc(strings.Fields(list), func(p string) bool {
-		return strings.Contains(p+"/",
-			"/test/e2e/")
-	})
-	if i := slices.IndexFunc(all, func(p string) bool { return strings.HasSuffix(p, slowest) }); i > 0 {
-		all[0], all[i] = all[i], all[0]
+	var all []listed
+	for in := json.NewDecoder(strings.NewReader(out)); in.More(); {
+		var p listed
+		if err := in.Decode(&p); err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		if !strings.Contains(p.ImportPath+"/", "/test/e2e/") {
+			all = append(all, p)
+		}
 	}
+	rank := func(p listed) int {
+		i := slices.IndexFunc(slowest, func(suffix string) bool { return strings.HasSuffix(p.ImportPath, "/"+suffix) })
+		if i < 0 {
+			return len(slowest)
+		}
+		return i
+	}
+	slices.SortStableFunc(all, func(a, b listed) int { return rank(a) - rank(b) })
 	return all, nil
-}
-
-// race is the flag for the race detector. Where it cannot be built, that is a skip: the tests run and
-// detect less.
-func (r *repo) race() []string {
-	var why string
-	switch _, err := exec.LookPath("gcc"); {
-	case runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64":
-		why = "no race detector for " + runtime.GOARCH
-	case os.Getenv("CGO_ENABLED") == "0":
-		why = "CGO_ENABLED=0 in the environment, and the race detector needs cgo"
-	case err != nil:
-		why = "no gcc, which the race detector needs (Debian packages gcc libc6-dev)"
-	default:
-		return []string{"-race"}
-	}
-	fmt.Fprintf(r.out, "   without the race detector: %s\n", why)
-	r.results.skip("unit", "unit, race detector", why)
-	return nil
 }
 
 // tests are the lines of the test files of all modules that match a pattern, each as a folder and what
@@ -281,12 +313,16 @@ func (r *repo) clusterTests(ctx context.Context) error {
 	return r.goTest(ctx, clusterModule, nil, "-count=1", "-timeout=40m", "./integration/...")
 }
 
-// pageTests look at the page in a browser. What it needs is fetched first; where that fails, it is a skip.
+// pageTests check the types of the page's scripts, and look at the page in a browser. What it needs is
+// fetched first; where that fails, it is a skip.
 func (r *repo) pageTests(ctx context.Context) error {
 	if err := r.make(ctx, "page-packages", "page"); err != nil {
 		r.results.skip("page", "make page", err.Error())
 		return ctx.Err()
 	}
+	types := exec.CommandContext(ctx, "npm", "run", "--silent", "check")
+	types.Dir = filepath.Join(r.root, "internal", "page")
+	r.results.run("types of the page's scripts", r.run(types))
 	r.results.perTest = true
 	defer func() { r.results.perTest = false }()
 	return r.goTest(ctx, "test/page", nil, "-count=1", "-timeout=10m", "./...")

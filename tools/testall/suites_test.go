@@ -24,7 +24,7 @@ func TestInvalidUsage(t *testing.T) {
 		print string
 	}{
 		"unknown suite": {
-			[]string{"-only", "typo"}, `no suite "typo"; there are check unit fuzz long page path virtual`,
+			[]string{"-only", "typo"}, `no suite "typo"; there are check unit fuzz long simulations page path virtual`,
 		},
 		"unknown tier":    {[]string{"-tier", "some"}, `no tier "some"; there are test, all and ci`},
 		"suite as a word": {[]string{"fuzz"}, `unexpected argument "fuzz"; use -only for one suite`},
@@ -52,7 +52,7 @@ func TestInvalidUsage(t *testing.T) {
 func TestTiers(t *testing.T) {
 	main := []string{"init -q -b main", "add .", "commit -q -m first"}
 	branch := append(slices.Clone(main), "update-ref refs/remotes/origin/main HEAD")
-	const unknown = "check unit fuzz? path virtual? platform?"
+	const unknown = "check unit fuzz? simulations? path virtual? platform?"
 	tests := map[string]struct {
 		tier, only string
 		git        []string // commands
@@ -62,18 +62,19 @@ func TestTiers(t *testing.T) {
 		"test": {tier: "test", want: "unit path"},
 		"all": {
 			tier: "all",
-			want: "unit fuzz long page path virtual platform monitoring faults nodes cluster skew rules dashboards",
+			want: "unit fuzz long simulations page path virtual platform defaults podlevel manifests monitoring " +
+				"faults nodes install cluster skew rules dashboards",
 		},
 		"one":                   {tier: "test", only: "fuzz", want: "fuzz"},
 		"ci without git":        {tier: "ci", want: unknown},
 		"ci without history":    {tier: "ci", git: main, change: "market/a.go", want: unknown},
 		"ci on the main branch": {tier: "ci", git: branch, want: unknown},
 		"ci, market": {
-			tier: "ci", git: branch, change: "market/a.go", want: "check unit fuzz? long? path nodes?",
+			tier: "ci", git: branch, change: "market/a.go", want: "check unit fuzz? long? simulations? path nodes?",
 		},
 		"ci, agent": {
 			tier: "ci", git: branch, change: "internal/agent/a.go",
-			want: "check unit fuzz? long? path virtual? faults?",
+			want: "check unit fuzz? long? simulations? path virtual? faults?",
 		},
 		"ci, documentation": {tier: "ci", git: branch, change: "docs/a.md", want: "check unit path"},
 		"ci since a tag": {
@@ -189,7 +190,7 @@ func TestStartCluster(t *testing.T) {
 			root := t.TempDir()
 			const program = "#!/bin/sh\ncase $1 in\n" +
 				"kubeconfig) [ -e up ] && echo /kubeconfig ;;\nup) touch up; %s ;;\n" +
-				"status) [ -e healthy ] || echo etcd not started ;;\n" +
+				"status) [ -e healthy ] || echo 'etcd  -  does not run'; [ -e healthy ] ;;\n" +
 				"down) rm -f up healthy rest ;;\nassets) %s ;;\nesac\n"
 			write(t, root, map[string]string{
 				"bin/mbcas-cluster": fmt.Sprintf(program, tc.up, cmp.Or(tc.assets, "true")),
@@ -207,6 +208,21 @@ func TestStartCluster(t *testing.T) {
 				t.Errorf("%+v, want an environment: %v, to be stopped: %v", r.cluster, tc.env, tc.stop)
 			}
 		})
+	}
+}
+
+// TestNotStarted: the words of status that startCluster looks for are those that mbcas-cluster prints.
+func TestNotStarted(t *testing.T) {
+	const words = "does not run"
+	source, err := os.ReadFile("../../test/cluster/internal/cluster/status.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(source), `return "-", "`+words+`"`) {
+		t.Errorf("mbcas-cluster status no longer says %q of a component that has no process", words)
+	}
+	if status := "COMPONENT  PID  HEALTH\netcd       -    " + words + "\n"; !notStarted.MatchString(status) {
+		t.Errorf("not found in:\n%s", status)
 	}
 }
 
@@ -248,7 +264,7 @@ func TestRaceDetectorMissing(t *testing.T) {
 			t.Setenv("CGO_ENABLED", tc.cgo)
 			var out strings.Builder
 			r := &repo{out: &out, results: newResults(&out, tc.strict)}
-			if flags := r.race(); len(flags) > 0 {
+			if flags := r.race("unit"); len(flags) > 0 {
 				t.Errorf("flags %v, want none", flags)
 			}
 			r.results.summary()
@@ -331,6 +347,20 @@ func TestBrowserOnDemand(t *testing.T) {
 		got := strings.Contains(string(out), "chromium") || strings.Contains(string(out), "npm=npm")
 		if got != installs {
 			t.Errorf("make %s installs chromium or npm: %v, want %v:\n%s", target, got, installs, out)
+		}
+	}
+}
+
+// TestSlowestFirst: packages that take longest come first, in their order; each of them is one that exists.
+func TestSlowestFirst(t *testing.T) {
+	r := &repo{root: "../..", out: io.Discard, results: newResults(io.Discard, false)}
+	list, err := r.packages(t.Context())
+	if err != nil || len(list) <= len(slowest) {
+		t.Fatalf("%d packages: %v", len(list), err)
+	}
+	for i, want := range slowest {
+		if !strings.HasSuffix(list[i].ImportPath, "/"+want) {
+			t.Errorf("package %d is %s, want %s", i, list[i].ImportPath, want)
 		}
 	}
 }

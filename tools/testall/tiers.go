@@ -19,7 +19,7 @@ const (
 var always = []string{"unit", "path"}
 
 // unknownChange are the further suites of the tier ci where nothing tells what changed.
-var unknownChange = []string{"fuzz", "virtual", "platform"}
+var unknownChange = []string{"fuzz", "simulations", "virtual", "platform"}
 
 // choose returns the suites to run, in order.
 func (r *repo) choose(ctx context.Context, o options) ([]suite, error) {

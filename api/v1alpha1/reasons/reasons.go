@@ -30,25 +30,27 @@ const (
 	WaitingForQuota        Reason = "WaitingForQuota"
 	StartupBoost           Reason = "StartupBoost"
 	InvalidStartupBoost    Reason = "InvalidStartupBoost"
+	UnknownContainer       Reason = "UnknownContainer"
 )
 
 // Reasons why a pod is not managed, from what its owner chose to what the platform cannot do.
 const (
-	SystemNamespace   Reason = "SystemNamespace"
-	NamespaceOff      Reason = "NamespaceOff"
-	OptedOut          Reason = "OptedOut"
-	InvalidAnnotation Reason = "InvalidAnnotation"
-	ManagedByVPA      Reason = "ManagedByVPA"
-	NotRunning        Reason = "NotRunning"
-	StaticPod         Reason = "StaticPod"
-	WindowsPod        Reason = "WindowsPod"
-	GuaranteedQoS     Reason = "GuaranteedQoS"
-	BestEffortQoS     Reason = "BestEffortQoS"
-	PodLevelResources Reason = "PodLevelResources"
-	RuntimeClass      Reason = "RuntimeClass"
-	NoCPULimit        Reason = "NoCPULimit"
-	ResizeRestarts    Reason = "ResizeRestarts"
-	NodeCannotResize  Reason = "NodeCannotResize"
+	SystemNamespace            Reason = "SystemNamespace"
+	NamespaceOff               Reason = "NamespaceOff"
+	OptedOut                   Reason = "OptedOut"
+	InvalidAnnotation          Reason = "InvalidAnnotation"
+	ManagedByVPA               Reason = "ManagedByVPA"
+	NotRunning                 Reason = "NotRunning"
+	StaticPod                  Reason = "StaticPod"
+	WindowsPod                 Reason = "WindowsPod"
+	GuaranteedQoS              Reason = "GuaranteedQoS"
+	BestEffortQoS              Reason = "BestEffortQoS"
+	PodLevelAndContainerLimits Reason = "PodLevelAndContainerLimits"
+	PodLevelResources          Reason = "PodLevelResources"
+	RuntimeClass               Reason = "RuntimeClass"
+	NoCPULimit                 Reason = "NoCPULimit"
+	ResizeRestarts             Reason = "ResizeRestarts"
+	NodeCannotResize           Reason = "NodeCannotResize"
 )
 
 // Reasons why the controller leaves a managed pod, a node or the installation alone.
@@ -75,6 +77,23 @@ const (
 	NodeUnderPressure      Reason = "NodeUnderPressure"
 	NodeEvicting           Reason = "NodeEvicting"
 	RateLimited            Reason = "RateLimited"
+	WaitingForCanary       Reason = "WaitingForCanary"
+	CanaryStopped          Reason = "CanaryStopped"
+	NoChangeWindow         Reason = "NoChangeWindow"
+	InvalidNoChangeWindow  Reason = "InvalidNoChangeWindow"
+	HarmSpread             Reason = "HarmSpread"
+)
+
+// Reasons why class and weight of a pod's CPU do not hold it down, so that limits cap it, or why it never runs in the
+// idle class.
+const (
+	FloorAtDeclared    Reason = "FloorAtDeclared"
+	PartlyLimited      Reason = "PartlyLimited"
+	BelowGuarantee     Reason = "BelowGuarantee"
+	LeftToLimits       Reason = "LeftToLimits"
+	Quiet              Reason = "Quiet"
+	OnProbation        Reason = "OnProbation"
+	WeightsUnavailable Reason = "WeightsUnavailable"
 )
 
 // Reasons that say how a resize failed.
@@ -137,10 +156,11 @@ var explained = []struct {
 	{WaitingForQuota, "a ResourceQuota of the namespace has no room; the increase waits until it has"},
 	{StartupBoost, "the pod starts, and until it is Ready its limit is at least the declared one times its start-up boost"},
 	{InvalidStartupBoost, "the start-up boost is not a factor above 1 and up to 10, so the pod starts with its declared limit"},
+	{UnknownContainer, "mbcas.io/exclude-containers names a container that the pod does not have"},
 
 	{SystemNamespace, "pods of system namespaces are not managed"},
 	{NamespaceOff, "the namespace is labelled mbcas.io/mode=off"},
-	{OptedOut, "the pod is marked mbcas.io/managed=false"},
+	{OptedOut, "the pod is marked mbcas.io/managed=false, or all its containers are excluded"},
 	{InvalidAnnotation, "an mbcas.io annotation cannot be parsed, so the pod is not managed until it is corrected"},
 	{ManagedByVPA, "a VerticalPodAutoscaler writes the pod's CPU requests and limits"},
 	{NotRunning, "the pod is not running"},
@@ -148,7 +168,8 @@ var explained = []struct {
 	{WindowsPod, "Windows pods cannot be resized"},
 	{GuaranteedQoS, "the pod is Guaranteed: changing its limit alone would change its QoS class, which Kubernetes refuses"},
 	{BestEffortQoS, "the pod is BestEffort: it has no CPU limit, and a limit once added cannot be removed"},
-	{PodLevelResources, "the pod sets pod-level resources, which are not supported"},
+	{PodLevelAndContainerLimits, "the pod and some of its containers have a CPU limit each, and only one kind of them can be managed"},
+	{PodLevelResources, "the pod sets pod-level resources, and this installation, its node or the API server does not resize such pods"},
 	{RuntimeClass, "the pod has a runtimeClassName, and such runtimes may ignore a changed limit"},
 	{NoCPULimit, "no container has a CPU limit, and a limit once added cannot be removed"},
 	{ResizeRestarts, "a container's resizePolicy restarts it when its CPU changes"},
@@ -176,6 +197,19 @@ var explained = []struct {
 	{NodeUnderPressure, "the node is short of disk or PIDs, and its kubelet defers every resize until that ends"},
 	{NodeEvicting, "the node has a NoExecute taint that the pod does not tolerate, so the pod will be evicted"},
 	{RateLimited, "the installation's rate of resizes is used up; the resize waits for its turn"},
+	{WaitingForCanary, "a share of the workload's replicas is resized first; this one follows once those have done no worse than the others for the grace"},
+	{CanaryStopped, "the first replicas of the workload that were resized did worse than the others, so all of them return to their declared limits and stay there for a day"},
+	{NoChangeWindow, "decisions change no limit in this window of time; rollbacks and restores go on"},
+	{InvalidNoChangeWindow, "the windows of the namespace in which nothing is changed cannot be read, so decisions change no limit in it until they are corrected"},
+	{HarmSpread, "several workloads were harmed, so decisions raise limits up to the declared ones only, until MBCAS is resumed"},
+
+	{FloorAtDeclared, "floors keep the limits of all its containers at the declared ones or above, so the pod has neither class nor weight"},
+	{PartlyLimited, "a container has no limit, so the pod's figures are not those of the whole pod and it never runs in the idle class"},
+	{BelowGuarantee, "in the idle class the pod got or would get less CPU than its request guarantees, so it stays outside for a while and its limit may cap it"},
+	{LeftToLimits, "the pod saturates and did not enter the idle class, as another pod takes more or none can enter, so its limit may cap it"},
+	{Quiet, "the pod uses next to no CPU, less than 2 % of its share, so it has an eighth of its weight until it has used more for some seconds"},
+	{OnProbation, "the pod has just started, or used next to no CPU until a moment ago, so it has an eighth of its weight until it is known whether it saturates"},
+	{WeightsUnavailable, "mbcas-weights does not answer, or the decision of class and weight failed a moment ago, so limits alone cap pods of the node"},
 
 	{WriteConflict, "the pod changed during each attempt to resize it; it will be tried again"},
 	{OutcomeUnknown, "the API server did not answer the resize; the pod is read again first"},

@@ -18,6 +18,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.users.subjects (not .Values.users.role) }}
 {{- fail "users.subjects names subjects, and users.role is false, so there is no role to bind them to: set users.role=true" }}
 {{- end }}
+{{- $metrics := .Values.controller.metrics }}
+{{- if and $metrics.certificateSecret (not $metrics.secure) }}
+{{- fail "controller.metrics.certificateSecret names a Secret, and metrics are served over plain HTTP: set controller.metrics.secure=true" }}
+{{- end }}
+{{- if and $metrics.serverName (not $metrics.certificateSecret) }}
+{{- fail "controller.metrics.serverName is the name in a certificate, and there is none: set controller.metrics.certificateSecret" }}
+{{- end }}
 {{- end }}
 
 {{- /* The image of a program; argument: the root, and the name. */ -}}
@@ -62,11 +69,17 @@ securityContext:
 
 {{- /* Probes, with the name of the port. */ -}}
 {{- define "mbcas.probes" -}}
+startupProbe:
+  httpGet:
+    path: /healthz
+    port: {{ . }}
+  periodSeconds: 1
+  timeoutSeconds: 5
+  failureThreshold: 60
 livenessProbe:
   httpGet:
     path: /healthz
     port: {{ . }}
-  initialDelaySeconds: 10
   periodSeconds: 15
   timeoutSeconds: 5
 readinessProbe:

@@ -60,6 +60,8 @@ type limits struct{ declared, decided, kernel cpu.Milli }
 // counts are what limits brought and cost.
 type counts struct {
 	throttledIdle, throttledScarce float64 // pod-seconds
+	throttledInForce               float64 // pod-seconds of throttledIdle
+	inForce, notInForce            float64 // pod-seconds of all bidding pods
 	beyondDeclared                 float64 // core-seconds
 	withheld                       [market.ByCeiling + 1]float64
 }
@@ -78,18 +80,38 @@ func (c *Collector) Observe(r Round) {
 func (c *counts) add(r Round, seconds float64) {
 	idle, known := r.Output.Node.HasIdleCPU()
 	for _, d := range r.Output.Decisions {
-		switch throttled := seconds * d.ThrottleRatio; {
-		case !known:
-		case idle:
-			c.throttledIdle += throttled
-		default:
-			c.throttledScarce += throttled
+		if known {
+			c.wait(seconds, d.ThrottleRatio, idle, r.inForce(d))
 		}
 		c.beyondDeclared += seconds * max(0, d.Usage-declared(r.Pods[d.Pod])).Cores()
 		if d.Bound != market.ByNothing {
 			c.withheld[d.Bound] += seconds * max(0, d.Demand-d.Limit).Cores()
 		}
 	}
+}
+
+// wait adds the time of a pod, and how much of it the pod was throttled.
+func (c *counts) wait(seconds, throttleRatio float64, idle, inForce bool) {
+	throttled := seconds * throttleRatio
+	if inForce {
+		c.inForce += seconds
+	} else {
+		c.notInForce += seconds
+	}
+	if !idle {
+		c.throttledScarce += throttled
+		return
+	}
+	c.throttledIdle += throttled
+	if inForce {
+		c.throttledInForce += throttled
+	}
+}
+
+// inForce says whether the kernel enforces what was decided for a pod, or more. Quotas are rounded, so one within a
+// hundredth is the same. In mode recommend, and until a resize is carried out, a higher limit is not in force.
+func (r Round) inForce(d round.Decision) bool {
+	return d.Pod < len(r.Sample.Pods) && 100*quotas(r.Pods[d.Pod], r.Sample.Pods[d.Pod]) >= 99*d.Limit
 }
 
 // declared is the sum of the declared limits of a pod's limited containers.
@@ -144,6 +166,8 @@ var (
 	pressureDesc = describe("mbcas_node_pressure_ratio", "Share of time in which some task of the node waited for a CPU.")
 	floorsDesc   = describe("mbcas_node_floors_exceed_supply",
 		"1 while usage within the floors of the pods exceeds the supply.")
+	fullDesc = describe("mbcas_node_without_idle_cpu",
+		"1 while no CPU of the node has been idle for some seconds, whether pods use it or work outside of pods.")
 	podsDesc = describe("mbcas_node_pods", "Pods of the node by their part in the last round: bidding, unmanaged, "+
 		"warming (too few samples), stale, unenforced (the kernel has no quota for the limit).", "part")
 	boundDesc  = describe("mbcas_node_bound_pods", "Bidding pods by what bounds their limit.", "by")
@@ -152,6 +176,12 @@ var (
 	throttledDesc = describe("mbcas_node_throttled_seconds_total",
 		"Pod-seconds in which bidding pods were throttled (throttle ratio times the time of the round), by whether CPU of the "+
 			"supply was idle in that round or scarce.", "while")
+	inForceDesc = describe("mbcas_node_throttled_in_force_seconds_total",
+		"Part of the pod-seconds of throttling while CPU was idle in which the kernel enforced the decided limit: the decision "+
+			"itself throttled the pod.")
+	timeDesc = describe("mbcas_node_pod_seconds_total",
+		"Time of bidding pods in rounds that know whether CPU was idle, by whether the kernel enforced the decided limit: "+
+			"in_force or not_in_force.", "limit")
 	beyondDesc = describe("mbcas_node_beyond_declared_core_seconds_total",
 		"CPU that bidding pods used above their declared limits, which these limits would have denied or delayed.")
 	withheldDesc = describe("mbcas_node_withheld_core_seconds_total",
@@ -170,8 +200,8 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (*Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		priceDesc, clearedDesc, supplyDesc, demandDesc, usageDesc, systemDesc, pressureDesc, floorsDesc,
-		podsDesc, boundDesc, limitsDesc, throttledDesc, beyondDesc, withheldDesc, filesDesc, blockedDesc, mismatchDesc,
+		priceDesc, clearedDesc, supplyDesc, demandDesc, usageDesc, systemDesc, pressureDesc, floorsDesc, fullDesc,
+		podsDesc, boundDesc, limitsDesc, throttledDesc, inForceDesc, timeDesc, beyondDesc, withheldDesc, filesDesc, blockedDesc, mismatchDesc,
 	} {
 		ch <- d
 	}
@@ -209,11 +239,8 @@ func (f *figures) collect(ch chan<- prometheus.Metric) {
 	if n.Pressure.Known {
 		gauge(pressureDesc, n.Pressure.Value)
 	}
-	floors := 0.0
-	if n.FloorsExceedSupply {
-		floors = 1
-	}
-	gauge(floorsDesc, floors)
+	gauge(floorsDesc, oneIf(n.FloorsExceedSupply))
+	gauge(fullDesc, oneIf(n.Full))
 	gauge(podsDesc, float64(f.bidding), "bidding")
 	gauge(podsDesc, float64(f.skipped.WarmingUp), "warming")
 	gauge(podsDesc, float64(f.skipped.Stale), "stale")
@@ -227,12 +254,23 @@ func (f *figures) collect(ch chan<- prometheus.Metric) {
 	gauge(limitsDesc, f.limits.kernel.Cores(), "kernel")
 }
 
+// oneIf is the value of a gauge that tells whether something is so.
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
 func (c counts) collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
 	counter(throttledDesc, c.throttledIdle, "idle")
 	counter(throttledDesc, c.throttledScarce, "scarce")
+	counter(inForceDesc, c.throttledInForce)
+	counter(timeDesc, c.inForce, "in_force")
+	counter(timeDesc, c.notInForce, "not_in_force")
 	counter(beyondDesc, c.beyondDeclared)
 	for _, b := range []market.Bound{market.ByPrice, market.ByFloor, market.ByCeiling} {
 		counter(withheldDesc, c.withheld[b], withheldBy[b])

@@ -110,6 +110,7 @@ func TestCountsOfARound(t *testing.T) {
 		"mbcas_node_price": .5, "mbcas_node_cleared_price": .6, "mbcas_node_supply_cores": 3.6, "mbcas_node_demand_cores": 5,
 		"mbcas_node_usage_cores": 3.55, "mbcas_node_system_cores": .25, "mbcas_node_pressure_ratio": .25,
 		"mbcas_node_floors_exceed_supply":    1,
+		"mbcas_node_without_idle_cpu":        0,
 		`mbcas_node_pods{part="bidding"}`:    4,
 		`mbcas_node_pods{part="unmanaged"}`:  1,
 		`mbcas_node_pods{part="warming"}`:    0,
@@ -120,6 +121,9 @@ func TestCountsOfARound(t *testing.T) {
 		`mbcas_node_limit_cores{of="declared"}`: 2, `mbcas_node_limit_cores{of="decided"}`: 3.8,
 		`mbcas_node_limit_cores{of="kernel"}`:                3.5, // the third has no quota
 		`mbcas_node_throttled_seconds_total{while="idle"}`:   0,
+		"mbcas_node_throttled_in_force_seconds_total":        0,
+		`mbcas_node_pod_seconds_total{limit="in_force"}`:     0,
+		`mbcas_node_pod_seconds_total{limit="not_in_force"}`: 0,
 		"mbcas_node_beyond_declared_core_seconds_total":      0,
 		`mbcas_node_withheld_core_seconds_total{by="price"}`: 0, `mbcas_node_withheld_core_seconds_total{by="floor"}`: 0,
 		`mbcas_node_withheld_core_seconds_total{by="ceiling"}`: 0,
@@ -138,6 +142,8 @@ func TestCountsOfARound(t *testing.T) {
 
 	c.Observe(at(2, busy)) // two seconds
 	want[`mbcas_node_throttled_seconds_total{while="scarce"}`] = 2 * (.5 + .25 + 1)
+	want[`mbcas_node_pod_seconds_total{limit="in_force"}`] = 2 * 3 // the third has no quota
+	want[`mbcas_node_pod_seconds_total{limit="not_in_force"}`] = 2
 	want["mbcas_node_beyond_declared_core_seconds_total"] = 2 * (.3 + 1.8)
 	want[`mbcas_node_withheld_core_seconds_total{by="price"}`] = 2 * .4
 	want[`mbcas_node_withheld_core_seconds_total{by="floor"}`] = 2 * .05
@@ -147,13 +153,45 @@ func TestCountsOfARound(t *testing.T) {
 	c.Observe(at(3, idle)) // one second
 	want["mbcas_node_usage_cores"] = 3.5
 	want[`mbcas_node_throttled_seconds_total{while="idle"}`] = 1.75
+	want["mbcas_node_throttled_in_force_seconds_total"] = 1.75 // each quota is what was decided
+	want[`mbcas_node_pod_seconds_total{limit="in_force"}`] += 3
+	want[`mbcas_node_pod_seconds_total{limit="not_in_force"}`]++
 	want["mbcas_node_beyond_declared_core_seconds_total"] += 2.1
 	want[`mbcas_node_withheld_core_seconds_total{by="price"}`] += .4
 	want[`mbcas_node_withheld_core_seconds_total{by="floor"}`] += .05
 	want[`mbcas_node_withheld_core_seconds_total{by="ceiling"}`]++
 	check("after a round with idle CPU")
 
-	c.Observe(at(4, unknown)) // whether CPU was idle is not known
+	late := idle // the first pod has not got its limit yet; the quota of the second is rounded
+	late.Sample.Pods = slices.Concat([]kernel.PodSample{quota(791), quota(693)}, idle.Sample.Pods[2:])
+	c.Observe(at(4, late))
+	want[`mbcas_node_limit_cores{of="kernel"}`] = 3.484
+	want[`mbcas_node_throttled_seconds_total{while="idle"}`] += 1.75
+	want["mbcas_node_throttled_in_force_seconds_total"] += 1.25
+	want[`mbcas_node_pod_seconds_total{limit="in_force"}`] += 2
+	want[`mbcas_node_pod_seconds_total{limit="not_in_force"}`] += 2
+	want["mbcas_node_beyond_declared_core_seconds_total"] += 2.1
+	want[`mbcas_node_withheld_core_seconds_total{by="price"}`] += .4
+	want[`mbcas_node_withheld_core_seconds_total{by="floor"}`] += .05
+	want[`mbcas_node_withheld_core_seconds_total{by="ceiling"}`]++
+	check("after a round in which a limit is late")
+
+	full := idle // work outside of pods takes what they leave
+	full.Output.Node.Full = true
+	c.Observe(at(5, full))
+	want["mbcas_node_without_idle_cpu"] = 1
+	want[`mbcas_node_limit_cores{of="kernel"}`] = 3.5
+	want[`mbcas_node_throttled_seconds_total{while="scarce"}`] += 1.75
+	want[`mbcas_node_pod_seconds_total{limit="in_force"}`] += 3
+	want[`mbcas_node_pod_seconds_total{limit="not_in_force"}`]++
+	want["mbcas_node_beyond_declared_core_seconds_total"] += 2.1
+	want[`mbcas_node_withheld_core_seconds_total{by="price"}`] += .4
+	want[`mbcas_node_withheld_core_seconds_total{by="floor"}`] += .05
+	want[`mbcas_node_withheld_core_seconds_total{by="ceiling"}`]++
+	check("after a round on a full node")
+
+	want["mbcas_node_without_idle_cpu"] = 0
+	c.Observe(at(6, unknown)) // whether CPU was idle is not known
 	delete(want, "mbcas_node_usage_cores")
 	delete(want, "mbcas_node_system_cores")
 	delete(want, "mbcas_node_pressure_ratio")
@@ -224,17 +262,19 @@ func TestSamplesAddUp(t *testing.T) {
 		for i, r := range drawn {
 			c.Observe(r)
 			now := values(t, c)
-			var used, demanded, waited float64
+			var used, demanded, waited, lasted float64
 			if i > 0 {
 				seconds := r.At.Sub(drawn[i-1].At).Seconds()
 				for _, d := range r.Output.Decisions {
 					used += seconds * d.Usage.Cores()
 					demanded += seconds * d.Demand.Cores()
 					waited += seconds * d.ThrottleRatio
+					lasted += seconds
 				}
 			}
 			for prefix, most := range map[string]float64{
-				"mbcas_node_beyond_declared_": used, "mbcas_node_withheld_": demanded, "mbcas_node_throttled_": waited,
+				"mbcas_node_beyond_declared_": used, "mbcas_node_withheld_": demanded, "mbcas_node_throttled_seconds": waited,
+				"mbcas_node_throttled_in_force": waited, "mbcas_node_pod_seconds": lasted,
 			} {
 				grown := 0.0
 				for name, v := range now {

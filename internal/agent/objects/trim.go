@@ -17,6 +17,7 @@ import (
 var keptAnnotations = []string{
 	kube.MaxCPUKey,
 	kube.ManagedKey,
+	kube.ShareSignalKey,
 	corev1.MirrorPodAnnotationKey,
 	"kubernetes.io/config.hash",
 }
@@ -49,9 +50,15 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 			out.Annotations[key] = v
 		}
 	}
+	if v, ok := p.Labels[kube.ShareSignalKey]; ok { // the one label that a round reads
+		out.Labels = map[string]string{kube.ShareSignalKey: v}
+	}
 	out.Spec.NodeName, out.Spec.Priority = p.Spec.NodeName, p.Spec.Priority
 	out.Spec.Containers = trimContainers(p.Spec.Containers)
 	out.Spec.InitContainers = trimContainers(p.Spec.InitContainers)
+	if r := p.Spec.Resources; r != nil {
+		out.Spec.Resources = &corev1.ResourceRequirements{Limits: onlyCPU(r.Limits), Requests: onlyCPU(r.Requests)}
+	}
 	out.Status.Phase = p.Status.Phase
 	out.Status.ContainerStatuses = trimStatuses(p.Status.ContainerStatuses)
 	out.Status.InitContainerStatuses = trimStatuses(p.Status.InitContainerStatuses)

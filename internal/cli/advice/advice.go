@@ -46,8 +46,10 @@ func Read(ctx context.Context, a *cluster.Access, s format.Streams, cfg advise.C
 	}
 	workloads := map[record.Name]string{}
 	var nodes []string
+	var unmanaged past.Unmanaged
 	for i := range pods.Items {
 		p := &pods.Items[i]
+		unmanaged.Add(p)
 		if p.Spec.NodeName != "" {
 			workloads[record.Name{Namespace: p.Namespace, Name: p.Name}] = kube.Workload(p)
 			nodes = append(nodes, p.Spec.NodeName)
@@ -80,6 +82,13 @@ func Read(ctx context.Context, a *cluster.Access, s format.Streams, cfg advise.C
 		return nil, failed
 	}
 	v.From, v.To, v.Advice = seen.From, seen.To, seen.Advise(cfg)
+	v.Notes = append(v.Notes, unmanaged.Changes()...)
+	for _, a := range v.Advice {
+		name := a.Namespace + "/" + a.Workload
+		if b := a.Burstable; b != nil && (slices.Contains(unmanaged.Guaranteed, name) || slices.Contains(unmanaged.BestEffort, name)) {
+			v.note("%s/%s, container %s: Burstable with request %v, limit %v.", a.Namespace, a.Workload, a.Container, b.Request, b.Limit)
+		}
+	}
 	return v, nil
 }
 
@@ -108,15 +117,15 @@ func (v *View) Text(style format.Style) string {
 		fmt.Fprintf(&b, "%s without advice: seen for less than %v, which --least changes.\n", format.Plural(without, "container"), v.cfg.Least)
 	}
 	for _, n := range v.Notes {
-		fmt.Fprintf(&b, "Note: %s\n", n)
+		b.WriteString(format.Wrap("Note: "+n, 100))
 	}
 	return b.String()
 }
 
-// without counts the containers without advice.
+// without counts the containers that were seen for too short a time.
 func (v *View) without() (n int) {
 	for _, a := range v.Advice {
-		if a.Advised == nil {
+		if a.Advised == nil && a.Covered < v.cfg.Least {
 			n++
 		}
 	}

@@ -3,6 +3,7 @@
 // Promises:
 //   - A part that cannot be read costs itself alone, and the index names it: TestBundlePartFails.
 //   - Each part is bounded in time and size, and what was cut is named: TestBundleBounds.
+//   - A node that does not answer leaves time for the others: TestBundleSilentNodes.
 //   - An anonymized bundle has no name of a node, namespace, pod or container, and no UID or address: TestBundleAnonymized.
 package bundle
 
@@ -83,6 +84,7 @@ func Write(ctx context.Context, a *cluster.Access, s format.Streams, o Options) 
 		return fmt.Errorf("%s exists; name another file with -o", o.File)
 	}
 	c := &collector{Access: a, options: o, names: newPseudonyms(kept...)}
+	c.names.off = !o.Anonymize
 	index := Index{At: a.Now().UTC(), Plugin: o.Version, Anonymized: o.Anonymize}
 	for i, p := range parts {
 		fmt.Fprintf(s.Err, "%s (%d of %d)\n", p.name, i+1, len(parts))
@@ -100,6 +102,11 @@ func Write(ctx context.Context, a *cluster.Access, s format.Streams, o Options) 
 	data, err := c.zip(&index)
 	if err != nil {
 		return err
+	}
+	for _, p := range index.Parts[len(parts):] { // of what was written
+		for _, e := range p.Errors {
+			fmt.Fprintf(s.Err, "  %s\n", e)
+		}
 	}
 	if err := write(o.File, data); err != nil {
 		return err
@@ -152,9 +159,9 @@ func (c *collector) zip(index *Index) ([]byte, error) {
 	z := zip.NewWriter(&b)
 	extra := Part{Name: "writing"}
 	for _, f := range c.files {
-		data, err := f.encode(text, value, name, c.options.Anonymize)
-		if err == nil && len(data) > mostBytes {
-			err = fmt.Errorf("%d bytes are too many; a file has at most %d", len(data), mostBytes)
+		data, cut, err := f.fit(mostBytes, text, value, name, c.options.Anonymize)
+		if cut != "" {
+			extra.Errors = append(extra.Errors, fmt.Sprintf("%s is cut: %s; a file has at most %d bytes", f.name, cut, mostBytes))
 		}
 		if err != nil {
 			extra.Errors = append(extra.Errors, fmt.Sprintf("%s is left out: %s", f.name, format.OneLine(err.Error())))
@@ -185,6 +192,28 @@ func (c *collector) entry(z *zip.Writer, name string, data []byte) error {
 		_, err = w.Write(data)
 	}
 	return err
+}
+
+// fit is the file in at most so many bytes; cut says what is missing of it.
+func (f *file) fit(
+	most int, text func(string) string, value func(any) any, name func(string) string, rename bool,
+) (data []byte, cut string, err error) {
+	if data, err = f.encode(text, value, name, rename); err != nil || len(data) <= most {
+		return data, "", err
+	}
+	object, _ := f.object.(map[string]any)
+	items, _ := object["items"].([]any)
+	switch {
+	case len(items) > 0:
+		fewer := max(1, len(items)*most/len(data)*9/10)
+		head := file{name: f.name, object: map[string]any{"items": items[:fewer]}}
+		if data, err = head.encode(text, value, name, rename); err == nil && len(data) <= most {
+			return data, fmt.Sprintf("it has the first %d of %d objects", fewer, len(items)), nil
+		}
+	case f.text != "":
+		return data[len(data)-most:], "it has its end", nil
+	}
+	return nil, "", errors.Join(err, fmt.Errorf("%d bytes are too many; a file has at most %d", len(data), most))
 }
 
 func (f *file) encode(text func(string) string, value func(any) any, name func(string) string, rename bool) ([]byte, error) {

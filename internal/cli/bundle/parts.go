@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -66,16 +67,14 @@ func (c *collector) doctor(ctx context.Context) error {
 	facts := doctor.Gather(ctx, c.Access)
 	report := doctor.NewReport(doctor.Judge(facts))
 	c.keepOwn(facts.SystemPods)
-	known := []any{facts.Pods, facts.Nodes, facts.Namespaces, facts.SystemPods, facts.Signals}
+	err := errors.Join(learnEach(c.names, facts.Pods), learnEach(c.names, facts.Nodes), learnEach(c.names, facts.Namespaces),
+		learnEach(c.names, facts.SystemPods), learnEach(c.names, facts.Signals))
 	for _, of := range facts.Objects {
-		known = append(known, of.HPAs, of.VPAs, of.PDBs, of.LimitRanges, of.Quotas)
+		err = errors.Join(err, learnEach(c.names, of.HPAs), learnEach(c.names, of.VPAs), learnEach(c.names, of.PDBs),
+			learnEach(c.names, of.LimitRanges), learnEach(c.names, of.Quotas))
 	}
-	for _, objects := range known {
-		v, err := generic(objects)
-		if err != nil {
-			return fmt.Errorf("read the names of the objects: %w", err)
-		}
-		c.names.learn(v)
+	if err != nil {
+		return err
 	}
 	as, err := generic(report)
 	if err != nil {
@@ -108,17 +107,24 @@ func role(p *corev1.Pod) string {
 // pageSize is how many objects are asked for at once.
 const pageSize = 500
 
-// objects adds the objects of a kind that are kept, without what their managers wrote about fields, and without labels.
+// objects adds the objects of a kind that are kept, without what their managers wrote about fields, and without labels. Where
+// not all can be read, those that were are added.
 func (c *collector) objects(ctx context.Context, name string, list client.ObjectList, keep func(client.Object) bool) error {
-	found := []any{}
-	read := 0
+	found, more := []any{}, false
 	for {
 		if err := c.Client.List(ctx, list, client.Limit(pageSize), client.Continue(list.GetContinue())); err != nil {
-			return fmt.Errorf("list for %s: %w", name, err)
+			if err = fmt.Errorf("list for %s: %w", name, err); len(found) == 0 {
+				return err
+			}
+			c.failed(fmt.Errorf("%w; it has the first %d objects only", err, len(found)))
+			break
 		}
 		err := meta.EachListItem(list, func(item runtime.Object) error {
 			o, ok := item.(client.Object)
-			if read++; !ok || !keep(o) {
+			if !ok || !keep(o) {
+				return nil
+			}
+			if more = len(found) == mostObjects; more {
 				return nil
 			}
 			o.SetManagedFields(nil)
@@ -134,8 +140,8 @@ func (c *collector) objects(ctx context.Context, name string, list client.Object
 		if err != nil {
 			return err
 		}
-		if read >= mostObjects && list.GetContinue() != "" {
-			c.failed(fmt.Errorf("%s has the first %d objects that were read only", name, read))
+		if more {
+			c.failed(fmt.Errorf("%s has the first %d objects only", name, mostObjects))
 			break
 		}
 		if list.GetContinue() == "" {
@@ -175,14 +181,26 @@ func (c *collector) chosen(ctx context.Context) (nodes []string, pods []corev1.P
 	return nodes, list.Items, nil
 }
 
+// share is an equal share of the time that is left, for the next of so many requests. One that gets no answer leaves the
+// others their shares.
+func share(ctx context.Context, left int) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(end)/time.Duration(left))
+}
+
 func (c *collector) recordings(ctx context.Context) error {
 	nodes, _, err := c.chosen(ctx)
 	if err != nil {
 		return err
 	}
-	for _, node := range nodes {
+	for i, node := range nodes {
 		from := past.Source{Node: node, Connect: func() (*cluster.Access, error) { return c.Access, nil }}
-		rec, err := from.Fetch(ctx)
+		turn, cancel := share(ctx, len(nodes)-i)
+		rec, err := from.Fetch(turn)
+		cancel()
 		if err == nil {
 			_, err = replay.Play(rec, func(f *replay.Frame) error {
 				for _, n := range f.Names {
@@ -211,29 +229,43 @@ func (c *collector) logs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var sources []source
 	for i := range pods {
 		p := &pods[i]
 		if of := role(p); of == "" || of == cluster.AgentName && !slices.Contains(nodes, p.Spec.NodeName) {
 			continue
 		}
 		for _, container := range p.Spec.Containers {
-			c.log(ctx, p, container.Name, false)
+			sources = append(sources, source{p, container.Name, false})
 			for _, s := range p.Status.ContainerStatuses {
 				if s.Name == container.Name && s.RestartCount > 0 {
-					c.log(ctx, p, container.Name, true)
+					sources = append(sources, source{p, container.Name, true})
 				}
 			}
 		}
 	}
+	for i, s := range sources {
+		turn, cancel := share(ctx, len(sources)-i)
+		c.log(turn, s)
+		cancel()
+	}
 	return nil
 }
 
-func (c *collector) log(ctx context.Context, p *corev1.Pod, container string, previous bool) {
+// source is which container a log is of: the one that runs, or the one before.
+type source struct {
+	pod       *corev1.Pod
+	container string
+	previous  bool
+}
+
+func (c *collector) log(ctx context.Context, s source) {
+	p, container := s.pod, s.container
 	name := fmt.Sprintf("logs/%s-%s.log", p.Name, container)
-	if previous {
+	if s.previous {
 		name = fmt.Sprintf("logs/%s-%s-before.log", p.Name, container)
 	}
-	data, err := c.Logs(ctx, p, container, previous, mostLog)
+	data, err := c.Logs(ctx, p, container, s.previous, mostLog)
 	if err != nil {
 		c.failed(fmt.Errorf("log of pod %s/%s, container %s: %w", p.Namespace, p.Name, container, err))
 		return

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -21,6 +22,7 @@ type pseudonyms struct {
 	key   []byte
 	names map[string]string // pseudonyms by name
 	keep  map[string]bool   // names that every installation has
+	off   bool              // nothing is replaced, and no name is remembered
 
 	long  *strings.Replacer // nil after a name was added
 	short map[string]string
@@ -37,7 +39,7 @@ func newPseudonyms(keep ...string) *pseudonyms {
 
 // of is the pseudonym of a name, which is known from then on.
 func (p *pseudonyms) of(name string) string {
-	if p.keep[name] {
+	if p.off || p.keep[name] {
 		return name
 	}
 	if known, ok := p.names[name]; ok {
@@ -59,7 +61,9 @@ func whole(name string) bool {
 }
 
 var (
-	word    = regexp.MustCompile(`[A-Za-z0-9]+`)
+	word = regexp.MustCompile(`[A-Za-z0-9]+`)
+	// uid is one that the API server makes. The systemd driver writes it with _ into the path of a cgroup.
+	uid     = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	address = regexp.MustCompile(`\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b`)
 )
 
@@ -89,6 +93,9 @@ func (p *pseudonyms) prepare() {
 			p.short[name] = p.names[name]
 		} else {
 			pairs = append(pairs, name, p.names[name])
+			if uid.MatchString(name) {
+				pairs = append(pairs, strings.ReplaceAll(name, "-", "_"), p.names[name])
+			}
 		}
 	}
 	p.long = strings.NewReplacer(pairs...)
@@ -133,6 +140,9 @@ var (
 
 // learn remembers the names in a value as JSON has it.
 func (p *pseudonyms) learn(v any) {
+	if p.off {
+		return
+	}
 	switch v := v.(type) {
 	case []any:
 		for i := range v {
@@ -176,6 +186,21 @@ func (p *pseudonyms) learnField(key string, v any) {
 	}
 }
 
+// learnEach remembers the names in objects, one after the other: a cluster has many.
+func learnEach[T any](p *pseudonyms, objects []T) error {
+	if p.off {
+		return nil
+	}
+	for i := range objects {
+		v, err := generic(&objects[i])
+		if err != nil {
+			return fmt.Errorf("read the names of the objects: %w", err)
+		}
+		p.learn(v)
+	}
+	return nil
+}
+
 // named remembers the name, namespace and uid of an object, and its image's registry.
 func (p *pseudonyms) named(v any) {
 	object, _ := v.(map[string]any)
@@ -202,6 +227,9 @@ var spoken = []string{"time", "level", "msg", "err", "error", "reason", "phase",
 
 // learnLog remembers the names in the lines of a log that are JSON.
 func (p *pseudonyms) learnLog(log string) {
+	if p.off {
+		return
+	}
 	for line := range strings.Lines(log) {
 		var fields map[string]any
 		if json.Unmarshal([]byte(line), &fields) != nil {

@@ -3,6 +3,7 @@ package cluster
 
 import (
 	"context"
+	"io"
 	"strings"
 	"time"
 
@@ -36,6 +37,8 @@ type Access struct {
 	// Logs reads the end of a container's log, of about so many bytes; previous: of the container
 	// before it restarted.
 	Logs func(ctx context.Context, pod *corev1.Pod, container string, previous bool, most int64) ([]byte, error)
+	// Follow reads the log of a pod's only container from its start until the container ends.
+	Follow func(ctx context.Context, pod *corev1.Pod) (io.ReadCloser, error)
 }
 
 // Discovery is what an API server says about itself.
@@ -60,18 +63,37 @@ const (
 	CRDName        = "podallocations.allocation.mbcas.io"
 	NodeCRDName    = "nodeallocations.allocation.mbcas.io"
 	SignalCRDName  = "demandsignals.allocation.mbcas.io"
+	DefaultLimits  = "mbcas-default-limits" // MutatingAdmissionPolicy
 )
 
 // OfWorkload says whether a pod belongs to the Deployment or DaemonSet of that name.
 func OfWorkload(pod *corev1.Pod, name string) bool { return strings.HasPrefix(pod.Name, name+"-") }
 
-// AgentOn is the agent's pod on a node; nil if there is none.
-func AgentOn(pods []corev1.Pod, node string) *corev1.Pod {
+// AgentOn is the agent's pod on a node; nil if there is none. Of two that run it is the newer one, which holds the node's Lease. A
+// pod that does not run yet, or has ended, as one that was evicted, answers nothing: it counts only where there is no other.
+func AgentOn(pods []corev1.Pod, node string) (agent *corev1.Pod) {
 	for i := range pods {
 		p := &pods[i]
-		if p.Spec.NodeName == node && OfWorkload(p, AgentName) && p.DeletionTimestamp == nil {
-			return p
+		if p.Spec.NodeName == node && OfWorkload(p, AgentName) && p.DeletionTimestamp == nil && (agent == nil || answersFirst(p, agent)) {
+			agent = p
 		}
 	}
-	return nil
+	return agent
+}
+
+// answersFirst says whether the agent of a pod is asked rather than that of another one.
+func answersFirst(p, other *corev1.Pod) bool {
+	answers := func(p *corev1.Pod) int {
+		switch p.Status.Phase {
+		case corev1.PodRunning:
+			return 2
+		case corev1.PodFailed, corev1.PodSucceeded:
+			return 0
+		}
+		return 1
+	}
+	if a, b := answers(p), answers(other); a != b {
+		return a > b
+	}
+	return other.CreationTimestamp.Before(&p.CreationTimestamp)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -36,12 +37,21 @@ func Read(ctx context.Context, a *Access, sel Selection) (*snapshot.Snapshot, er
 	if s.Pods, err = readPods(ctx, a.Client, sel); err != nil {
 		return nil, err
 	}
-	if s.Allocations, err = ReadAllocations(ctx, a.Client, sel.Namespace); err != nil {
-		if !NotInstalled(err) {
-			return nil, err
-		}
+	s.Allocations, err = ReadAllocations(ctx, a.Client, sel.Namespace)
+	if err != nil && !NotInstalled(err) {
+		return nil, err
+	}
+	gone := removed(ctx, a)
+	s.Removed = gone && a.System == kube.SystemNamespace
+	switch {
+	case err != nil:
 		s.Note("MBCAS is not installed in this cluster: it has no PodAllocation resource. " +
 			"See \"kubectl mbcas doctor\".")
+	case gone && !s.Removed:
+		s.Note("MBCAS is not in namespace %s, which has no controller and no agents: leave out --system-namespace.", a.System)
+	case gone:
+		s.Note("MBCAS is not installed: namespace %s has no controller and no agents. What PodAllocations say is from before. To "+
+			"delete them: kubectl mbcas uninstall --keep-crds=false", a.System)
 	}
 	if err := readConstraints(ctx, a.Client, s, sel.Namespace == ""); err != nil && sel.Pod != "" {
 		s.Note("What constrains the pod is unknown: %s.", format.OneLine(err.Error()))
@@ -50,6 +60,8 @@ func Read(ctx context.Context, a *Access, sel Selection) (*snapshot.Snapshot, er
 		s.Note("Whether MBCAS is paused is unknown: %s.", format.OneLine(err.Error()))
 	} else if stopped := state.Stopped(); stopped != "" {
 		s.Note("%s.", stopped)
+	} else if held := state.Held(); held != "" {
+		s.Note("%s.", held)
 	} else if state.Warning != "" {
 		s.Note("%s (%s).", state.WarningMessage, state.Warning)
 	}
@@ -58,6 +70,17 @@ func Read(ctx context.Context, a *Access, sel Selection) (*snapshot.Snapshot, er
 	}
 	readVPAs(ctx, a, s, sel.Namespace)
 	return s, nil
+}
+
+// removed says whether MBCAS is known to be gone, with its CRDs left. What may not be read is not known.
+func removed(ctx context.Context, a *Access) bool {
+	ns, err := Get(ctx, a.Client, &corev1.Namespace{}, client.ObjectKey{Name: a.System})
+	if err != nil || ns == nil {
+		return err == nil
+	}
+	d, errController := Get(ctx, a.Client, &appsv1.Deployment{}, client.ObjectKey{Namespace: a.System, Name: ControllerName})
+	ds, errAgent := Get(ctx, a.Client, &appsv1.DaemonSet{}, client.ObjectKey{Namespace: a.System, Name: AgentName})
+	return errController == nil && errAgent == nil && d == nil && ds == nil
 }
 
 // readModes reads the mode of each namespace and the controller's settings, which hold the default
@@ -123,6 +146,9 @@ func readPods(ctx context.Context, c client.Client, sel Selection) ([]corev1.Pod
 	return list.Items, nil
 }
 
+// ErrNoPod is the error for a pod that does not exist, where none has a name that begins like it.
+var ErrNoPod = errors.New("does not exist")
+
 // noSuchPod is the error for a pod that does not exist, with the pods whose names begin like it.
 func noSuchPod(ctx context.Context, c client.Client, sel Selection) error {
 	var list corev1.PodList
@@ -137,7 +163,7 @@ func noSuchPod(ctx context.Context, c client.Client, sel Selection) error {
 	if len(near) > 0 {
 		return fmt.Errorf("pod %s/%s does not exist: did you mean %s?", sel.Namespace, sel.Pod, format.Few(near))
 	}
-	return fmt.Errorf("pod %s/%s does not exist: name another namespace with -n", sel.Namespace, sel.Pod)
+	return fmt.Errorf("pod %s/%s %w: name another namespace with -n", sel.Namespace, sel.Pod, ErrNoPod)
 }
 
 // ReadAllocations reads the PodAllocations of a namespace, or all for "", by the UID of their pod.

@@ -29,7 +29,7 @@ const (
 // says so.
 func ReadRounds(ctx context.Context, a *Access, s *snapshot.Snapshot) {
 	nodes := managedNodes(s)
-	if len(nodes) == 0 || a.Round == nil {
+	if len(nodes) == 0 || a.Round == nil || s.Removed {
 		return
 	}
 	if len(nodes) > MaxRoundNodes {

@@ -31,6 +31,7 @@ const (
 type subject struct {
 	*Facts
 	node      *corev1.Node
+	pods      []*corev1.Pod // of the node
 	namespace *namespace
 }
 
@@ -45,10 +46,12 @@ var checks = []check{
 	{"install", "controller", perCluster, installed, []string{"controller"}, checkController},
 	{"install", "controller permissions", perCluster, installed, nil, checkControllerPermissions},
 	{"install", "settings", perCluster, hasController, nil, checkSettings},
+	{"install", "blast radius", perCluster, hasController, nil, checkInstallationBounds},
 	{"install", "pause", perCluster, installed, []string{"switch"}, checkPause},
 	{"install", "agents", perCluster, installed, []string{"agent"}, checkAgents},
 	{"install", "versions", perCluster, hasAgents, nil, checkVersions},
 	{"install", "VPA", perCluster, installed, []string{"verticalpodautoscalers"}, countVPAs},
+	{"install", "default limits", perCluster, asksForDefaultLimits, []string{defaultLimits}, checkDefaultLimits},
 	{"install", "DemandSignals", perCluster, installed, []string{"demandsignals"}, checkSignals},
 
 	{"node", "facts", perCluster, reachable, []string{"nodes", "leases", "rounds"}, nil},
@@ -60,7 +63,10 @@ var checks = []check{
 
 	{"namespace", "facts", perCluster, reachable, namespaceObjects, nil},
 	{"namespace", "mode", perNamespace, reachable, nil, checkMode},
+	{"namespace", "default limit", perNamespace, reachable, nil, checkDefaultLimit},
 	{"namespace", "declared limits", perNamespace, hasCandidates, nil, checkBelowDeclared},
+	{"namespace", "blast radius", perNamespace, hasCandidates, nil, checkBlastRadius},
+	{"namespace", "excluded containers", perNamespace, hasCandidates, nil, checkExcludedContainers},
 	{"namespace", "VPA", perNamespace, switchedOn, nil, checkVPAs},
 	{"namespace", "refused pods", perNamespace, hasCandidates, nil, checkRefused},
 	{"namespace", "LimitRange", perNamespace, hasCandidates, nil, checkLimitRanges},
@@ -129,12 +135,16 @@ func Judge(c *Facts) []Finding {
 func subjects(c *Facts, per kind) (list []subject) {
 	switch per {
 	case perNode:
+		pods := podsBy(c.Pods, func(p *corev1.Pod) string { return p.Spec.NodeName })
 		for i := range c.Nodes {
-			list = append(list, subject{Facts: c, node: &c.Nodes[i]})
+			node := &c.Nodes[i]
+			list = append(list, subject{Facts: c, node: node, pods: pods[node.Name]})
 		}
 	case perNamespace:
+		pods := podsBy(c.Pods, func(p *corev1.Pod) string { return p.Namespace })
 		for i := range c.Namespaces {
-			if n := newNamespace(c, &c.Namespaces[i]); n != nil {
+			ns := &c.Namespaces[i]
+			if n := newNamespace(c, ns, pods[ns.Name]); n != nil {
 				list = append(list, subject{Facts: c, namespace: n})
 			}
 		}
@@ -142,4 +152,14 @@ func subjects(c *Facts, per kind) (list []subject) {
 		list = append(list, subject{Facts: c})
 	}
 	return list
+}
+
+// podsBy has the pods by a key of theirs.
+func podsBy(pods []corev1.Pod, key func(*corev1.Pod) string) map[string][]*corev1.Pod {
+	by := map[string][]*corev1.Pod{}
+	for i := range pods {
+		k := key(&pods[i])
+		by[k] = append(by[k], &pods[i])
+	}
+	return by
 }

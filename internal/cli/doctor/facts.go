@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -49,6 +50,9 @@ type Facts struct {
 	Namespaces  []corev1.Namespace
 	Rounds      map[string]snapshot.Market // by node
 	RoundErrors map[string]error           // by node, of agents whose last round cannot be read
+
+	// DefaultLimits is the policy that gives pods a default limit; nil: there is none, or no namespace asks for it.
+	DefaultLimits *admissionv1.MutatingAdmissionPolicy
 
 	Unreadable map[string]error // by the kind of object
 }
@@ -103,6 +107,7 @@ func (c *Facts) readInstallation(ctx context.Context, a *cluster.Access) {
 		client.ObjectKey{Name: cluster.NodeCRDName})
 	c.Controller = get(ctx, c, a.Client, "controller", &appsv1.Deployment{}, own(cluster.ControllerName))
 	c.Agent = get(ctx, c, a.Client, "agent", &appsv1.DaemonSet{}, own(cluster.AgentName))
+	c.Removed = c.Controller == nil && c.Agent == nil && c.Unreadable["controller"] == nil && c.Unreadable["agent"] == nil
 	var err error
 	c.Switch, err = restore.ReadState(ctx, a.Client, a.System)
 	c.record("switch", err)
@@ -122,6 +127,14 @@ func (c *Facts) readObjects(ctx context.Context, a *cluster.Access) {
 	c.Namespaces = list(ctx, c, a.Client, "namespaces", &corev1.NamespaceList{}).Items
 	for _, ns := range c.Namespaces {
 		c.Modes[ns.Name], _ = kube.ModeOf(ns.Labels, c.Settings.Mode())
+	}
+	if c.asksForDefaultLimits() {
+		var err error
+		key := client.ObjectKey{Name: cluster.DefaultLimits}
+		c.DefaultLimits, err = cluster.Get(ctx, a.Client, &admissionv1.MutatingAdmissionPolicy{}, key)
+		if !cluster.NotInstalled(err) {
+			c.record(defaultLimits, err)
+		}
 	}
 	for _, p := range c.Pods {
 		if p.Namespace == a.System {

@@ -53,7 +53,7 @@ func checkController(f *findings, s subject) {
 		return
 	}
 	want := ptr.Deref(d.Spec.Replicas, 1)
-	ready, why := d.Status.ReadyReplicas, whyNotReady(s.SystemPods, cluster.ControllerName)
+	ready, why := d.Status.ReadyReplicas, WhyNotReady(s.SystemPods, cluster.ControllerName)
 	switch {
 	case want == 0:
 		f.fail(controller, "is scaled to 0: nothing is resized or recorded",
@@ -115,6 +115,10 @@ func checkPause(f *findings, s subject) {
 				"Look at the controllers' logs if this stays for more than 20 s.")
 		}
 	}
+	if s.Switch.HarmHold != "" {
+		f.warn("pause", "decisions only raise limits up to the declared ones, as harm has spread: "+s.Switch.HarmHold,
+			"Find out what harmed these workloads, then: kubectl mbcas resume")
+	}
 	if s.Switch.Blocked != "" {
 		f.fail("controller", fmt.Sprintf("cannot resize any pod: %s (%s)", s.Switch.Message, s.Switch.Blocked),
 			"Fix the cause; the controller tries again every minute.")
@@ -136,7 +140,7 @@ func checkAgents(f *findings, s subject) {
 	case want == 0:
 		f.fail(agents, "no node matches the daemonset", "Check its nodeSelector and tolerations.")
 	case ready < want:
-		f.warn(agents, fmt.Sprintf("%d of %d ready%s", ready, want, whyNotReady(s.SystemPods, cluster.AgentName)),
+		f.warn(agents, fmt.Sprintf("%d of %d ready%s", ready, want, WhyNotReady(s.SystemPods, cluster.AgentName)),
 			fmt.Sprintf("kubectl -n %s get pods -o wide", s.System))
 	default:
 		f.ok(agents, "%d of %d ready, %s", ready, want, Image(s.Agent.Spec.Template.Spec))
@@ -168,8 +172,8 @@ func countVPAs(f *findings, s subject) {
 	f.ok(vpa, "%s; MBCAS does not resize pods whose CPU a VPA writes", format.Plural(all, "VerticalPodAutoscaler"))
 }
 
-// whyNotReady is the first reason that a pod of the workload gives.
-func whyNotReady(pods []corev1.Pod, workload string) string {
+// WhyNotReady is the first reason that a pod of the workload gives.
+func WhyNotReady(pods []corev1.Pod, workload string) string {
 	for _, p := range pods {
 		if !cluster.OfWorkload(&p, workload) {
 			continue

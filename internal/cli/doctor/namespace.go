@@ -3,6 +3,8 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +30,8 @@ type namespace struct {
 	objects     *snapshot.NamespaceObjects
 	candidates  []*corev1.Pod // pods that may be managed
 	vpaPods     []*corev1.Pod // pods whose CPU a VPA writes
+	unlimited   []*corev1.Pod // pods that have no CPU limit, and nothing else that keeps them from being managed
+	defaulted   []*corev1.Pod // pods with a limit that the policy mbcas-default-limits gave
 	resizable   []*corev1.Pod // candidates that nothing refuses to resize
 	refusals    []refusal     // in the order of their first pod
 	refusedPods map[refusal][]*corev1.Pod
@@ -39,29 +43,31 @@ type refusal struct {
 	message string
 }
 
-// newNamespace is nil for a namespace that is none of MBCAS's concern: it has no pods to manage and
-// no mode label.
-func newNamespace(c *Facts, ns *corev1.Namespace) *namespace {
+// newNamespace is a namespace with its pods; nil for one that is none of MBCAS's concern: it has no pods to manage, and
+// neither a mode nor a default limit.
+func newNamespace(c *Facts, ns *corev1.Namespace, pods []*corev1.Pod) *namespace {
 	if kube.AlwaysUnmanaged(ns.Name, c.System) {
 		return nil
 	}
 	n := &namespace{name: ns.Name, meta: ns, objects: c.Objects.Get(ns.Name), refusedPods: map[refusal][]*corev1.Pod{}}
 	n.label, n.labelled = ns.Labels[kube.ModeLabel]
 	n.mode, n.validMode = kube.ModeOf(ns.Labels, c.Settings.Mode())
-	for i := range c.Pods {
-		p := &c.Pods[i]
-		if p.Namespace != ns.Name {
-			continue
-		}
-		pod := eligibility.Pod{Pod: p, Mode: n.mode, System: c.System, VPA: c.Objects.VPA(p) != ""}
+	for _, p := range pods {
+		pod := eligibility.Pod{Pod: p, Mode: n.mode, System: c.System, VPA: c.Objects.VPA(p) != "", PodLevel: c.Settings.PodLevel()}
 		switch reason, eligible := eligibility.Eligible(pod); {
 		case eligible:
 			n.candidates = append(n.candidates, p)
 		case reason == reasons.ManagedByVPA:
 			n.vpaPods = append(n.vpaPods, p)
+		case reason == reasons.NoCPULimit:
+			n.unlimited = append(n.unlimited, p)
+		}
+		if p.Labels[kube.DefaultLimitKey] != "" {
+			n.defaulted = append(n.defaulted, p)
 		}
 	}
-	if len(n.candidates)+len(n.vpaPods) == 0 && !n.labelled {
+	_, hasDefault := ns.Labels[kube.DefaultLimitKey]
+	if len(n.candidates)+len(n.vpaPods)+len(n.defaulted) == 0 && !n.labelled && !hasDefault {
 		return nil
 	}
 	for _, p := range n.candidates {
@@ -93,7 +99,11 @@ func checkMode(f *findings, s subject) {
 	if n.mode != "" && !n.labelled {
 		mode += " by default"
 	}
-	f.ok(n.name, "mode %s, %s to manage", mode, format.Plural(len(n.candidates), "pod"))
+	to := "to manage"
+	if s.Removed {
+		to = "that MBCAS would manage, were it installed"
+	}
+	f.ok(n.name, "mode %s, %s %s", mode, format.Plural(len(n.candidates), "pod"), to)
 }
 
 // checkBelowDeclared says whether the namespace forbids limits below the declared ones.
@@ -106,6 +116,28 @@ func checkBelowDeclared(f *findings, s subject) {
 			fmt.Sprintf("Set it to %s, or remove it to let the market cap pods below their declared limits.", kube.BelowDeclaredNever))
 	default:
 		f.ok(n.name, "limits stay at the declared ones or above (%s=%s)", kube.BelowDeclaredKey, kube.BelowDeclaredNever)
+	}
+}
+
+// checkExcludedContainers says which containers keep their declared limits, and which names no container has.
+func checkExcludedContainers(f *findings, s subject) {
+	n, pods, wrong := s.namespace, 0, map[string][]*corev1.Pod{}
+	for _, p := range n.candidates {
+		excluded, unknown := kube.ExcludedContainers(p)
+		if len(excluded) > 0 {
+			pods++
+		}
+		for _, name := range unknown {
+			wrong[name] = append(wrong[name], p)
+		}
+	}
+	if pods > 0 {
+		f.ok(n.name, "containers of %s keep their declared limits (%s)", format.Plural(pods, "pod"), kube.ExcludeContainersKey)
+	}
+	for _, name := range slices.Sorted(maps.Keys(wrong)) {
+		f.warn(n.name, fmt.Sprintf("%s of %s (%s) names %q, which they do not have", kube.ExcludeContainersKey,
+			format.Plural(len(wrong[name]), "pod"), format.Few(podNames(wrong[name])), name),
+			"Mend the annotation in the template of these pods: the market changes every container that it does not name.")
 	}
 }
 

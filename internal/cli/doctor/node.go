@@ -84,16 +84,19 @@ func checkAgent(f *findings, s subject) {
 		return
 	}
 	lease := s.Leases[kube.AgentLease(node)]
+	never := lease == nil || lease.Spec.RenewTime == nil
 	switch {
 	case s.Unreadable["leases"] != nil:
-	case lease == nil || lease.Spec.RenewTime == nil:
+	case !never && s.Now.Sub(lease.Spec.RenewTime.Time) <= kube.AgentSilentAfter:
+		f.ok(node, "its agent renews its Lease")
+	case pod != nil && s.Now.Sub(pod.CreationTimestamp.Time) <= kube.AgentSilentAfter: // a Lease may be from an earlier one
+		f.warn(node, fmt.Sprintf("its agent was created %s ago, and has not renewed its Lease yet: no limit is changed there until it does",
+			format.Age(s.Now.Sub(pod.CreationTimestamp.Time))), fmt.Sprintf("Wait: an agent renews it within half a minute. If it "+
+			"stays so: %s", agentLogs(s.System, pod)))
+	case never:
 		f.fail(node, "its agent has never renewed its Lease: nothing is decided there", agentLogs(s.System, pod))
 	default:
 		age := s.Now.Sub(lease.Spec.RenewTime.Time)
-		if age <= kube.AgentSilentAfter {
-			f.ok(node, "its agent renews its Lease")
-			return
-		}
 		after := "the controller's --" + kube.RestoreAfterFlag
 		if d, ok := s.Settings.Duration(kube.RestoreAfterFlag); ok {
 			after = format.Age(d)
@@ -123,8 +126,12 @@ func checkRound(f *findings, s subject) {
 	if !ok {
 		return
 	}
-	f.ok(node, "usage %v of a supply of %v, price %v, %s", m.Usage, m.Supply, m.Price,
-		format.Plural(m.Managed, "managed pod"))
+	warming := ""
+	if m.Warming > 0 {
+		warming = fmt.Sprintf(", %s with too few samples yet", format.Plural(m.Warming, "pod"))
+	}
+	f.ok(node, "usage %v of a supply of %v, price %v, %s%s", m.Usage, m.Supply, m.Price,
+		format.Plural(m.Managed, "managed pod"), warming)
 	if m.Pressure == nil {
 		f.warn(node, "its kernel reports no CPU pressure (PSI): starved pods are not detected",
 			"Boot the node with psi=1, or do without: throttling is detected anyway.")
@@ -136,6 +143,16 @@ func checkRound(f *findings, s subject) {
 			"is lower by the difference", m.System, reserved),
 			"Find what runs on the node outside pods, or raise the kubelet's systemReserved.")
 	}
+	if m.BPFScheduler != "" {
+		f.warn(node, fmt.Sprintf("runs the sched_ext scheduler %s: CPU limits hold only as far as it enforces cpu.max",
+			m.BPFScheduler),
+			"Check that a busy pod is throttled at its limit (kubectl mbcas usage), or unload that scheduler.")
+	}
+	if m.Bursts > 0 {
+		f.warn(node, fmt.Sprintf("another program has set cpu.max.burst for %s: their bursts pass their limits, and the "+
+			"kernel refuses a limit below the burst", format.Plural(m.Bursts, "managed pod")),
+			"Let one program relax limits: turn CPU burst off there, or keep MBCAS out with mbcas.io/managed=false.")
+	}
 	if m.FloorsExceedSupply {
 		f.warn(node, "the floors of its pods add up to more than its supply, so its market cannot divide anything",
 			"Lower requests, or move pods to other nodes.")
@@ -146,11 +163,7 @@ func checkRound(f *findings, s subject) {
 // refuses to resize their pods.
 func checkReportedResources(f *findings, s subject) {
 	node, without := s.node.Name, 0
-	for i := range s.Pods {
-		p := &s.Pods[i]
-		if p.Spec.NodeName != node {
-			continue
-		}
+	for _, p := range s.pods {
 		for _, c := range p.Status.ContainerStatuses {
 			if c.State.Running != nil {
 				if c.Resources == nil {

@@ -31,6 +31,7 @@ func ConstraintWords(c *v1alpha1.Constraints) string {
 	}{
 		{"hpa", strings.Contains(by, "HorizontalPodAutoscaler/") || c.NoDecrease == string(reasons.ScaledByHPA)},
 		{"declared", strings.Contains(by, "Namespace/")},
+		{"factor", strings.Contains(c.CeilingBy, "Namespace/") || strings.Contains(by, "Pod/") || strings.Contains(by, "Installation/")},
 		{"limitrange", strings.Contains(by, "LimitRange/")},
 		{"quota", strings.Contains(by, "ResourceQuota/") || c.IncreaseOnNeed},
 		{"pdb", c.NoDecrease == string(reasons.NoDisruptionAllowed)},

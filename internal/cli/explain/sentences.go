@@ -2,7 +2,9 @@ package explain
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,6 +31,28 @@ func eligibility(s Subject) string {
 		return fmt.Sprintf("MBCAS does not resize this pod now: %s (%s).", s.Row.Message, reason)
 	}
 	return ""
+}
+
+// excludedContainers says which containers keep their declared limits because the owner of the pod wants it, and which of the
+// names are wrong.
+func excludedContainers(s Subject) string {
+	if s.Allocation == nil {
+		return ""
+	}
+	excluded, unknown := kube.ExcludedContainers(s.Pod)
+	var text []string
+	if len(excluded) > 0 {
+		text = append(text, fmt.Sprintf("%s (%s). Their declared limits stay, and count in the limit of the pod.",
+			strings.Join(slices.Sorted(maps.Keys(excluded)), ", "), kube.ExcludeContainersKey))
+	}
+	if len(unknown) > 0 {
+		text = append(text, fmt.Sprintf("%s names %s, which the pod does not have (%s).", kube.ExcludeContainersKey,
+			strings.Join(unknown, ", "), reasons.UnknownContainer))
+	}
+	if len(text) == 0 {
+		return ""
+	}
+	return "Excluded containers: " + strings.Join(text, " ")
 }
 
 // startupBoost says why the pod has no start-up boost although its owner wants one.
@@ -168,17 +192,28 @@ func multipliers(s Subject) string {
 	return fmt.Sprintf(" (%s%s times %s)", what, amount, strings.Join(factors, " and "))
 }
 
-// decision says which limit was decided, and what bounds it.
+// decision says which limit was decided, what bounds it, and where it is not carried out.
 func decision(s Subject) string {
 	f := s.Row.Figures
 	if f == nil {
 		return ""
 	}
+	text := decided(s, f)
+	if m := s.Row.Mode; m == kube.ModeRecommend || m == kube.ModeRestore {
+		text += fmt.Sprintf(" In mode %s it is not carried out.", m)
+	}
+	return text
+}
+
+func decided(s Subject, f *snapshot.Figures) string {
 	decided := f.Desired
 	if decided == 0 && s.Row.Desired != nil {
 		decided = *s.Row.Desired
 	}
 	head := fmt.Sprintf("Decision: a limit of %v", decided)
+	if other := besidePrice(s, decided); other != "" {
+		return head + other
+	}
 	switch f.BoundBy {
 	case v1alpha1.BoundByPrice:
 		return head + ", set by the price: the pod demands more than its budget buys. A larger request or a " +
@@ -196,8 +231,39 @@ func decision(s Subject) string {
 		return fmt.Sprintf("%s, its ceiling: the node's allocatable CPU, or the pod's %s if that is lower.", head,
 			kube.MaxCPUKey)
 	}
-	return head + ". Neither price nor bounds restrict it: the pod demands less. " +
-		"It rises on need, by what the other pods leave."
+	why := ""
+	switch {
+	case f.Price <= 0:
+		why = ", as CPU has no price"
+	case f.Class == "":
+		why = ": it demands no more than its budget buys"
+	}
+	return head + ". Neither price nor bounds restrict the pod" + why + ". Such a limit is not lowered. It is raised when the " +
+		"pod is throttled or uses much of it, by what the other pods leave."
+}
+
+// besidePrice says why a limit is another than the one that the budget buys, although the price binds; "": it is not.
+func besidePrice(s Subject, decided cpu.Milli) string {
+	f := s.Row.Figures
+	if f.Price <= 0 || f.BoundBy != v1alpha1.BoundByPrice && f.BoundBy != v1alpha1.BoundByFloor {
+		return ""
+	}
+	line := max(cpu.Milli(math.Round(float64(f.Budget)/float64(f.Price))), f.Floor)
+	rounding := cpu.Quantum * cpu.Milli(max(1, len(f.Containers)))
+	most := ""
+	if decided == f.Ceiling {
+		most = fmt.Sprintf(" %v is its ceiling.", decided)
+	}
+	switch {
+	case decided < line-rounding:
+		return ". The pod's budget buys more, but increases of a pod that saturates are spread over time."
+	case decided <= line+rounding:
+		return ""
+	case f.Live && s.Market != nil && s.Market.Demand+s.Market.SignalDemand <= s.Market.Supply:
+		return fmt.Sprintf(". At the price the pod would get %v, but all demands fit the supply, so no limit is lowered.", line) + most
+	}
+	return fmt.Sprintf(". At the price the pod would get %v, but a limit is not lowered while the demand of a new container is "+
+		"not known yet, about 10 seconds, or while all demands fit the supply.", line) + most
 }
 
 func floorsExceedSupply(s Subject) string {

@@ -226,6 +226,16 @@ func TestWatch(t *testing.T) {
 			}
 		})
 	})
+	t.Run("YAML", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			out, _, err := watching(t, 5, nil, func(int) (View, error) { return two, nil }, "-o", "yaml")
+			text := strings.Join(out.texts, "")
+			documents := strings.Split(text, "---\n")
+			if err != nil || len(documents) != 3 || documents[0] == "" || documents[1] != documents[0] || documents[2] != documents[0] {
+				t.Errorf("%v, %d documents:\n%s", err, len(documents), text)
+			}
+		})
+	})
 	t.Run("pipe", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			out, errs, err := watching(t, 4, nil, func(n int) (View, error) {
@@ -246,6 +256,37 @@ func TestWatch(t *testing.T) {
 			}
 			if !cmp.Equal(errs.at, want) || !strings.Contains(errs.texts[0], "connection refused; shown is what was read before; next try in 10s") {
 				t.Errorf("failures at %v, want %v: %q", errs.at, want, errs.texts)
+			}
+		})
+	})
+	t.Run("timeouts", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			show, err := parse(t, "-w")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var begun, ended []time.Time
+			errs := &written{begun: time.Now()}
+			err = show.Run(ctx, format.Streams{Out: io.Discard, Err: errs}, func(ctx context.Context) (View, error) {
+				begun = append(begun, time.Now())
+				if len(begun) == 6 {
+					cancel()
+				}
+				if len(begun) > 1 {
+					<-ctx.Done()
+				}
+				ended = append(ended, time.Now())
+				return two, ctx.Err()
+			})
+			if err != nil || len(begun) != 6 || len(errs.texts) != 4 {
+				t.Fatalf("%d reads, %q, %v", len(begun), errs.texts, err)
+			}
+			for i, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute} {
+				if got := begun[i+2].Sub(ended[i+1]); got != want || !strings.HasSuffix(errs.texts[i], fmt.Sprintf("; next try in %v\n", want)) {
+					t.Errorf("failure %d rests for %v, want %v: %q", i+1, got, want, errs.texts[i])
+				}
 			}
 		})
 	})

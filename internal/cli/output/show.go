@@ -83,7 +83,7 @@ func (s *Show) style(streams format.Streams) format.Style {
 // Bounds of a watch.
 const (
 	// interval is the least time between the end of a request and the next, and rest the least as a multiple of the time
-	// that the request took: on a large cluster a watch asks less often.
+	// that a request with an answer took: on a large cluster a watch asks less often.
 	interval = 5 * time.Second
 	rest     = 4
 	// readTimeout bounds one request of a watch, and mostBackOff the wait after failures.
@@ -103,15 +103,13 @@ func (s *Show) Run(ctx context.Context, streams format.Streams, read func(contex
 	}
 	w := &watcher{show: s, streams: streams}
 	for {
-		begun := time.Now()
-		err := w.once(ctx, read)
+		wait, err := w.once(ctx, read)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		wait := max(interval, rest*time.Since(begun), w.backOff)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -126,10 +124,12 @@ type watcher struct {
 	streams format.Streams
 	last    View // nil before the first
 	backOff time.Duration
+	more    bool // one was written
 }
 
-// once reads and writes the view. The error ends the watch.
-func (w *watcher) once(ctx context.Context, read func(context.Context) (View, error)) error {
+// once reads and writes the view, and returns the time until the next read. The error ends the watch.
+func (w *watcher) once(ctx context.Context, read func(context.Context) (View, error)) (time.Duration, error) {
+	begun := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	v, err := read(bounded)
@@ -137,12 +137,13 @@ func (w *watcher) once(ctx context.Context, read func(context.Context) (View, er
 	case err == nil:
 		w.last, w.backOff = v, 0
 	case w.last == nil || ctx.Err() != nil:
-		return err
+		return 0, err
 	default:
 		w.backOff = min(mostBackOff, max(2*interval, 2*w.backOff))
-		return w.tell(fmt.Sprintf("%s; shown is what was read before; next try in %v", format.OneLine(err.Error()), w.backOff))
+		return w.backOff, w.tell(fmt.Sprintf("%s; shown is what was read before; next try in %v", format.OneLine(err.Error()), w.backOff))
 	}
-	return w.tell("")
+	wait := max(interval, rest*time.Since(begun))
+	return wait, w.tell("")
 }
 
 // tell draws the last view, with the failure since then.
@@ -158,6 +159,12 @@ func (w *watcher) tell(failure string) error {
 				return err
 			}
 		}
+		if w.more && w.show.Form == YAML {
+			if _, err := io.WriteString(w.streams.Out, "---\n"); err != nil {
+				return err
+			}
+		}
+		w.more = true
 		return w.show.Form.Write(w.streams.Out, w.last, w.show.style(w.streams))
 	}
 	var b strings.Builder

@@ -13,12 +13,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/record"
-	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/story"
 )
 
@@ -28,6 +29,8 @@ const Extension = ".mbcas"
 // Source is where a recording comes from: a file, or the agent of a node or of a pod's node.
 type Source struct {
 	File, Pod, Node string
+	// Asked names that pod, as namespace/name, once it is read from its agent.
+	Asked string
 	// About is the pod, where one is named and the recording is read from its agent.
 	About story.About
 	// Connect connects to the cluster. A file needs none.
@@ -66,21 +69,11 @@ func (s *Source) Fetch(ctx context.Context) (*record.Recording, error) {
 }
 
 func open(path string, streams format.Streams) (*record.Recording, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
+	rec, damage, err := record.OpenFile(path)
+	if damage != nil {
+		fmt.Fprintf(streams.Err, "%v; what comes before is read\n", damage)
 	}
-	defer file.Close()
-	rec, err := record.Open(file)
-	var damage *record.Damage
-	if errors.As(err, &damage) && rec != nil && len(rec.Minutes) > 0 {
-		fmt.Fprintf(streams.Err, "%s: %v; what comes before is read\n", path, damage)
-		return rec, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return rec, nil
+	return rec, err
 }
 
 // fetchTimeout bounds one request for a recording.
@@ -92,9 +85,14 @@ func (s *Source) fetch(ctx context.Context, a *cluster.Access, after uint64) ([]
 	defer cancel()
 	if s.Node == "" {
 		var pod corev1.Pod
-		if err := a.Client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: s.Pod}, &pod); err != nil {
+		err := a.Client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: s.Pod}, &pod)
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("pod %s/%s does not exist: name another namespace with -n. %s", a.Namespace, s.Pod, Gone(s.Pod))
+		}
+		if err != nil {
 			return nil, fmt.Errorf("pod %s/%s: %w", a.Namespace, s.Pod, err)
 		}
+		s.Asked = pod.Namespace + "/" + pod.Name
 		if s.Node = pod.Spec.NodeName; s.Node == "" {
 			return nil, fmt.Errorf("pod %s/%s is on no node yet", a.Namespace, s.Pod)
 		}
@@ -114,6 +112,29 @@ func (s *Source) fetch(ctx context.Context, a *cluster.Access, after uint64) ([]
 		return nil, fmt.Errorf("recording of node %s: %w", s.Node, err)
 	}
 	return file, nil
+}
+
+// Gone says where a pod that is gone can be found.
+func Gone(pod string) string {
+	return fmt.Sprintf("If it is gone, the recording of its node may have it: \"kubectl mbcas story --node NODE\", or "+
+		"\"kubectl mbcas explain %s --at TIME\" with --node NODE or, of a file that \"record\" wrote, --recording FILE", pod)
+}
+
+// NoMode is the sentence where it is not known.
+const NoMode = "Mode: not known. A recording does not have it."
+
+// ModeNow says in a sentence which mode a namespace has now. A recording does not have the modes of a time.
+func ModeNow(ctx context.Context, a *cluster.Access, namespace string) string {
+	namespaces, err := cluster.ReadNamespaces(ctx, a.Client, namespace)
+	if err != nil || len(namespaces) != 1 {
+		return NoMode
+	}
+	settings, _ := cluster.ReadSettings(ctx, a) // without them the default mode is not known
+	mode, _ := kube.ModeOf(namespaces[0].Labels, settings.Mode())
+	if mode == "" {
+		return NoMode
+	}
+	return fmt.Sprintf("Mode: %s now. A recording does not have that of a time.", mode)
 }
 
 // followInterval is how often a recording that goes on is fetched; an agent keeps minutes for longer.
@@ -193,33 +214,12 @@ func Create(path, flag string, write func(io.Writer) error) (size int64, err err
 	return info.Size(), nil
 }
 
-// ErrOtherResults is the error of replay if a result is another than the recorded one. The first has been printed.
-var ErrOtherResults = errors.New("the replay gives other results than those recorded")
-
-// Replay runs a recording again, and compares the results.
-func Replay(s format.Streams, rec *record.Recording) error {
-	sum, err := replay.Play(rec, func(*replay.Frame) error { return nil })
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(s.Out, "Node %s, MBCAS %s on %s, from %s to %s.\n",
-		format.Printable(rec.About.Node), format.Printable(rec.About.Version), format.Printable(rec.About.Arch),
-		sum.From.UTC().Format("2006-01-02 15:04:05"), sum.To.UTC().Format("15:04:05 UTC"))
-	fmt.Fprintf(s.Out, "%s, %s, %s and %s.\n", format.Plural(sum.Rounds, "round"), format.Plural(sum.Looks, "look"),
-		format.Plural(sum.Joins, "join"), format.Plural(sum.Decisions, "decision"))
-	if sum.Missing > 0 {
-		fmt.Fprintf(s.Out, "The recording no longer has %v of this time.\n", sum.Missing.Round(time.Second))
-	}
-	if sum.First != nil {
-		fmt.Fprintf(s.Out, "%d results differ from those recorded. The first: %v.\n", sum.Others, sum.First)
-		return ErrOtherResults
-	}
-	fmt.Fprintln(s.Out, "Every result is the one recorded.")
-	return nil
-}
-
-// ParseMoment reads a time. A time of day is the last one that is not after the end of the recording.
+// ParseMoment reads a time. A time of day is the last one that is not after the end of the recording, and a duration counts back
+// from that end.
 func ParseMoment(text string, end time.Time) (time.Time, error) {
+	if ago, err := time.ParseDuration(strings.TrimSpace(strings.TrimSuffix(text, "ago"))); err == nil && ago >= 0 {
+		return end.Add(-ago), nil
+	}
 	for _, layout := range []string{time.RFC3339, time.DateTime} {
 		if at, err := time.Parse(layout, text); err == nil {
 			return at, nil
@@ -237,5 +237,5 @@ func ParseMoment(text string, end time.Time) (time.Time, error) {
 		}
 		return at, nil
 	}
-	return time.Time{}, fmt.Errorf("--at %q: want a time such as 12:03, 12:03:07 or 2026-11-21T12:03:07Z, in UTC", text)
+	return time.Time{}, fmt.Errorf("--at %q: want a time such as 12:03, 12:03:07 or 2026-11-21T12:03:07Z, in UTC, or 5m for five minutes before the end of the recording", text)
 }

@@ -37,6 +37,10 @@ type Figures struct {
 	Desired            cpu.Milli            `json:"desired,omitempty"`
 	Containers         map[string]cpu.Milli `json:"containers,omitempty"` // Desired, by container
 	FloorsExceedSupply bool                 `json:"floorsExceedSupply,omitempty"`
+	// Class is what holds the pod down where its namespace allows weights: idle, weighted or limited; ClassReason is
+	// why it is no better one. Only the node's last round tells them.
+	Class       string `json:"class,omitempty"`
+	ClassReason string `json:"classReason,omitempty"`
 }
 
 // publishedFigures are those of an allocation's decision; nil without a decision.

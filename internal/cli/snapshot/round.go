@@ -32,6 +32,9 @@ type Market struct {
 	Warming   int `json:"warming"`
 	// FloorsExceedSupply: the floors of the node's pods add up to more than its supply.
 	FloorsExceedSupply bool `json:"floorsExceedSupply,omitempty"`
+	// Bursts counts managed pods with a cpu.max.burst, and BPFScheduler names a sched_ext scheduler that is loaded.
+	Bursts       int    `json:"bursts,omitempty"`
+	BPFScheduler string `json:"bpfScheduler,omitempty"`
 }
 
 // ParseRound reads what the agent of a node serves on /debug/round.
@@ -45,7 +48,7 @@ func ParseRound(node string, data []byte) (Market, map[types.UID]*Figures, error
 		Node: node, At: a.At, Price: price, Supply: a.Node.Supply, Usage: a.Node.Usage, Demand: a.Node.Demand,
 		SignalDemand: a.Node.SignalDemand, System: a.Node.System, Pressure: percent(a.Node.Pressure),
 		Managed: a.Node.Managed, Unmanaged: a.Node.Unmanaged, Warming: a.Node.WarmingUp,
-		FloorsExceedSupply: a.Node.FloorsExceedSupply,
+		FloorsExceedSupply: a.Node.FloorsExceedSupply, Bursts: a.Node.Bursts, BPFScheduler: a.Node.BPFScheduler,
 	}
 	figures := make(map[types.UID]*Figures, len(a.Pods))
 	for _, p := range a.Pods {
@@ -54,7 +57,7 @@ func ParseRound(node string, data []byte) (Market, map[types.UID]*Figures, error
 			Pressure: percent(p.Pressure), MemoryPressure: percent(p.MemoryPressure), IOPressure: percent(p.IOPressure),
 			Budget: p.Budget, Price: price, Floor: p.Floor, Ceiling: p.Ceiling, BoundBy: p.BoundBy,
 			Desired: p.Desired, Containers: p.Containers,
-			FloorsExceedSupply: a.Node.FloorsExceedSupply,
+			FloorsExceedSupply: a.Node.FloorsExceedSupply, Class: p.Class, ClassReason: p.ClassReason,
 		}
 	}
 	return m, figures, nil

@@ -55,34 +55,51 @@ func (s *Snapshot) Rows() []Row {
 // ReasonNoAllocation says that the pod may be managed, and has no allocation.
 const ReasonNoAllocation = "NoAllocation"
 
+// ReasonNotInstalled says that the pod could be managed, and MBCAS is not there.
+const ReasonNotInstalled = "NotInstalled"
+
+// notInstalled is its sentence.
+const notInstalled = "the pod could be managed; MBCAS has no controller and no agent in this cluster"
+
 // Row joins a pod with its allocation, its figures and the VerticalPodAutoscaler that writes its
 // CPU.
 func (s *Snapshot) Row(pod *corev1.Pod) Row {
 	pa, vpa, mode := s.Allocations[pod.UID], s.Objects.VPA(pod), s.Mode(pod.Namespace)
 	r := Row{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, Mode: mode}
 	for _, c := range kube.Containers(pod) {
+		if c.Spec.Name == v1alpha1.PodLevel && !kube.SharesLimit(pod) { // the containers count
+			continue
+		}
 		r.Request += c.Request()
 		r.Limit += c.Limit()
 		if c.Limit() == 0 {
 			r.Unlimited++
 		}
 	}
-	why, eligible := eligibility.Eligible(eligibility.Pod{Pod: pod, Mode: mode, System: s.System, VPA: vpa != ""})
+	why, eligible := eligibility.Eligible(eligibility.Pod{
+		Pod: pod, Mode: mode, System: s.System, VPA: vpa != "", PodLevel: s.Settings.PodLevel(),
+	})
 	if why == reasons.ManagedByVPA {
 		r.VPA = vpa
 	}
 	if pa == nil {
 		r.Reason, r.Message = string(why), why.Sentence()
-		if eligible {
+		switch {
+		case eligible && s.Removed:
+			r.Reason, r.Message = ReasonNotInstalled, notInstalled
+		case eligible:
 			r.Reason, r.Message = ReasonNoAllocation, "the pod can be managed and has no PodAllocation yet; a "+
 				"running controller creates it within seconds"
 		}
 		return r
 	}
-	r.Managed = eligible
+	r.Managed = eligible && !s.Removed
 	r.Phase, r.Reason, r.Message = pa.Status.Phase, pa.Status.Reason, pa.Status.Message
-	if !eligible {
+	switch {
+	case !eligible:
 		r.Reason, r.Message = string(why), why.Sentence()
+	case s.Removed:
+		r.Phase, r.Reason, r.Message = "", ReasonNotInstalled, notInstalled
 	}
 	if len(pa.Status.DeclaredLimits) > 0 {
 		r.Declared = new(kube.Total(pa.Status.DeclaredLimits))

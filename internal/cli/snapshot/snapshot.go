@@ -26,6 +26,8 @@ type Snapshot struct {
 	Settings kube.Settings
 	// System is the namespace that MBCAS runs in.
 	System string
+	// Removed: neither the controller nor the agents exist. What objects say of pods is from before.
+	Removed bool
 	// Objects constrain the pods of a namespace; the commands other than doctor read
 	// VerticalPodAutoscalers only.
 	Objects ObjectsByNamespace

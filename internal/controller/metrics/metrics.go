@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -35,7 +36,12 @@ type Metrics struct {
 	ShardNodes prometheus.Gauge
 
 	closed, signals, allocations *prometheus.GaugeVec
-	unresponsive, outage         prometheus.Gauge
+	unresponsive, outage, harmed prometheus.Gauge
+
+	harmHeld prometheus.Gauge
+
+	namespaces namespaces
+	workloads  workloads
 
 	mu    sync.Mutex
 	nodes map[string]map[State]float64
@@ -43,13 +49,18 @@ type Metrics struct {
 	reason reasons.Reason
 }
 
-// State is the phase of a PodAllocation and its reason.
-type State struct{ Phase, Reason string }
+// A Prometheus that scrapes native histograms gets them in one series, with buckets ten percent apart; every other one
+// gets the buckets that are named. With more than these buckets they become coarser, or start anew after an hour.
+const (
+	nativeFactor  = 1.1
+	nativeBuckets = 100
+	nativeReset   = time.Hour
+)
 
 // New registers the metrics.
 func New(reg prometheus.Registerer) *Metrics {
 	auto := promauto.With(reg)
-	return &Metrics{
+	m := &Metrics{
 		Resizes: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "mbcas_controller_resizes_total",
 			Help: "Attempts to resize a pod, by outcome and purpose: allocate (a decision), restore (declared limits), revert (the " +
@@ -60,16 +71,12 @@ func New(reg prometheus.Registerer) *Metrics {
 		Harmful: counters(auto, "mbcas_controller_harmful_decreases_total",
 			"Decreases after which the pod was soon not Ready (unready), or a container ended (restart).", "by",
 			string(lifecycle.HarmUnready), string(lifecycle.HarmRestart)),
-		Done: auto.NewHistogram(prometheus.HistogramOpts{
-			Name:    "mbcas_controller_resize_duration_seconds",
-			Help:    "Time from the controller's decision to resize until the kubelet reports the limits in force.",
-			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 90},
-		}),
-		Age: auto.NewHistogram(prometheus.HistogramOpts{
-			Name:    "mbcas_controller_decision_age_seconds",
-			Help:    "Age of the agent's decision when the controller acts on it, by the clocks of both machines.",
-			Buckets: []float64{.05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300},
-		}),
+		Done: histogram(auto, "mbcas_controller_resize_duration_seconds",
+			"Time from the controller's decision to resize until the kubelet reports the limits in force.",
+			.05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 90),
+		Age: histogram(auto, "mbcas_controller_decision_age_seconds",
+			"Age of the agent's decision when the controller acts on it, by the clocks of both machines.",
+			.05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300),
 		closed: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "mbcas_controller_blocked",
 			Help: "1 while nothing may be resized anywhere, by reason.",
@@ -92,20 +99,32 @@ func New(reg prometheus.Registerer) *Metrics {
 			Name: "mbcas_controller_demand_signals",
 			Help: "DemandSignals by the reason of their condition Available; MetricRead is the good one.",
 		}, []string{"reason"}),
-		unresponsive: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "mbcas_controller_agents_unresponsive",
-			Help: "Agents of Ready nodes that have not renewed their Leases for two minutes.",
-		}),
-		outage: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "mbcas_controller_restores_stopped",
-			Help: "1 while so many agents are unresponsive that no node is restored because of its agent.",
-		}),
+		unresponsive: gauge(auto, "mbcas_controller_agents_unresponsive",
+			"Agents of Ready nodes that have not renewed their Leases for two minutes."),
+		outage: gauge(auto, "mbcas_controller_restores_stopped",
+			"1 while so many agents are unresponsive that no node is restored because of its agent."),
+		harmed: gauge(auto, "mbcas_controller_harmed_workloads",
+			"Workloads that were harmed lately by decreases, or whose canary did worse than the other replicas, since the last resume."),
+		harmHeld: gauge(auto, "mbcas_controller_harm_hold",
+			"1 while decisions only raise limits up to the declared ones because harm has spread, until kubectl mbcas resume; 0 otherwise."),
 		allocations: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "mbcas_controller_allocations",
 			Help: "PodAllocations by phase and reason.",
 		}, []string{"phase", "reason"}),
-		nodes: map[string]map[State]float64{},
+		nodes:      map[string]map[State]float64{},
+		namespaces: namespaces{newSums[string]()},
+		workloads:  workloads{newSums[Workload]()},
 	}
+	reg.MustRegister(&m.namespaces, &m.workloads)
+	return m
+}
+
+func histogram(auto promauto.Factory, name, help string, buckets ...float64) prometheus.Histogram {
+	return auto.NewHistogram(prometheus.HistogramOpts{
+		Name: name, Help: help, Buckets: buckets,
+		NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,
+		NativeHistogramMinResetDuration: nativeReset,
+	})
 }
 
 // Leader tells whether this process leads, from when elected is closed. A leader that loses its Lease ends.
@@ -133,6 +152,10 @@ func counter(auto promauto.Factory, name, help string) prometheus.Counter {
 	return auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
+func gauge(auto promauto.Factory, name, help string) prometheus.Gauge {
+	return auto.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+}
+
 // counters is a counter of which every series is there from the start: one that begins with its first event
 // shows no increase by that event.
 func counters(auto promauto.Factory, name, help, label string, values ...string) *prometheus.CounterVec {
@@ -154,8 +177,18 @@ func (m *Metrics) Resized(move actuator.Move) {
 	}
 }
 
-// Allocations notes how many PodAllocations of a node are in each state.
-func (m *Metrics) Allocations(node string, states map[State]float64) {
+// Allocations notes the pods of a node that have a PodAllocation.
+func (m *Metrics) Allocations(node string, pods []Pod) {
+	states, namespaces, workloads := map[State]float64{}, map[string]Cores{}, map[Workload]Cores{}
+	for _, p := range pods {
+		states[p.State]++
+		add(namespaces, p.Namespace, p.Cores)
+		if p.Workload != (Workload{}) {
+			add(workloads, p.Workload, p.Cores)
+		}
+	}
+	m.namespaces.set(node, namespaces)
+	m.workloads.set(node, workloads)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change := map[State]float64{}
@@ -171,6 +204,12 @@ func (m *Metrics) Allocations(node string, states map[State]float64) {
 	if m.nodes[node] = states; len(states) == 0 {
 		delete(m.nodes, node)
 	}
+}
+
+func add[K comparable](sums map[K]Cores, key K, c Cores) {
+	sum := sums[key]
+	sum.add(c, 1)
+	sums[key] = sum
 }
 
 // Blocked notes why no pod can be resized; "" if pods can be.
@@ -189,6 +228,17 @@ func (m *Metrics) Paused(yes bool) {
 		m.closed.WithLabelValues(string(reasons.Paused)).Set(1)
 	} else {
 		m.closed.DeleteLabelValues(string(reasons.Paused))
+	}
+}
+
+// HarmedWorkloads notes how many workloads were harmed lately.
+func (m *Metrics) HarmedWorkloads(n int) { m.harmed.Set(float64(n)) }
+
+// HarmHeld notes that harm has spread and holds decisions, or no longer does.
+func (m *Metrics) HarmHeld(yes bool) {
+	m.harmHeld.Set(0)
+	if yes {
+		m.harmHeld.Set(1)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/liveness"
+	"github.com/mbcas/mbcas/internal/testing/histograms"
 )
 
 // full is a registry in which each metric has a series.
@@ -23,7 +24,7 @@ func full() (*prometheus.Registry, *Metrics) {
 	m.Paused(true)
 	m.Agents(liveness.Outage{Begun: true})
 	m.Signals(map[string]int{"MetricRead": 1})
-	m.Allocations("node", map[State]float64{{"Applied", ""}: 2})
+	m.Allocations("node", []Pod{pod("shop", 100, 200, 150, 0), pod("shop", 100, 200, 150, 0)})
 	return reg, m
 }
 
@@ -37,8 +38,8 @@ func TestMetricsPassLint(t *testing.T) {
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
-	if n, err := testutil.GatherAndCount(reg); err != nil || n < 18 {
-		t.Errorf("%d metrics were looked at (%v), want at least 18", n, err)
+	if n, err := testutil.GatherAndCount(reg); err != nil || n < 22 {
+		t.Errorf("%d metrics were looked at (%v), want at least 22", n, err)
 	}
 }
 
@@ -87,4 +88,12 @@ mbcas_controller_harmful_decreases_total{by="unready"} 0
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "mbcas_controller_harmful_decreases_total"); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestNativeHistograms: each histogram has named buckets and, for a Prometheus that asks for them, fine ones.
+func TestNativeHistograms(t *testing.T) {
+	reg, m := full()
+	m.Done.Observe(.3)
+	m.Age.Observe(.7)
+	histograms.Check(t, reg, 2)
 }

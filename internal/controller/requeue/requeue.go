@@ -1,7 +1,8 @@
 // Package requeue has nodes reconciled that no change of a watched object concerns.
 //
-// What it promises, a test of the same name:
+// What it promises, each a test of the same name:
 //   - FullQueuesCostNothing: where more waits than a queue takes, all nodes are reconciled instead.
+//   - FewNodesAloneAreRequeued: where a few nodes of a namespace are concerned, the others are left alone.
 package requeue
 
 import (
@@ -50,6 +51,24 @@ func (q Queues) Nodes(ctx context.Context, names []string) {
 		case <-ctx.Done():
 			return
 		case q.Some <- event.GenericEvent{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}:
+		}
+	}
+}
+
+// mostAtOnce is how many nodes SomeOf requeues by themselves: so many leave room for others in the queue.
+const mostAtOnce = 50
+
+// SomeOf requeues some nodes of a namespace without waiting: all of that namespace where they are
+// many, or the queue has no room for them.
+func (q Queues) SomeOf(namespace string, names []string) {
+	if len(names) > mostAtOnce {
+		q.Namespace(namespace)
+		return
+	}
+	for _, name := range names {
+		if !offer(q.Some, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}) {
+			q.Namespace(namespace)
+			return
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 // compareOptions are the flags of the command.
 type compareOptions struct {
 	scenarios, policies []string
-	traces              string
+	traces, recording   string
 	seeds               int
 	quick               bool
 	out                 string
@@ -45,6 +45,7 @@ func compareCommand(s Streams) *cobra.Command {
 		Example: "  mbcas-lab compare\n" +
 			"  mbcas-lab compare --quick\n" +
 			"  mbcas-lab compare --scenario duel --policy mbcas --policy static --seeds 10\n" +
+			"  mbcas-lab compare --recording node-1.mbcas --policy mbcas --policy static --policy no-limits\n" +
 			"  benchstat -ignore /seed -row /scenario -col /policy out/compare/results.txt",
 		Args: checkArgs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,6 +58,7 @@ func compareCommand(s Streams) *cobra.Command {
 	f := cmd.Flags()
 	f.StringArrayVar(&c.scenarios, "scenario", nil, "a scenario of the catalogue or a file; may be given again (default: the catalogue)")
 	f.StringArrayVar(&c.policies, "policy", nil, "a policy; may be given again (default: all)")
+	f.StringVar(&c.recording, "recording", "", "`file` with a recording; its load runs as the scenario \"recorded\" instead of the catalogue")
 	f.StringVar(&c.traces, "traces", "", "a folder of recorded load; its scenarios run as well")
 	f.IntVar(&c.seeds, "seeds", 3, "how many times each scenario runs, each time with other load")
 	f.BoolVar(&c.quick, "quick", false, fmt.Sprintf("one seed unless --seeds is given, and %v of each scenario, or twice its warm-up where that is longer", quickLength))
@@ -76,7 +78,7 @@ func (c compareOptions) run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	scenarios, err := chooseScenarios(c.scenarios, c.traces)
+	scenarios, about, err := c.choose(s)
 	if err != nil {
 		return err
 	}
@@ -96,6 +98,7 @@ func (c compareOptions) run(ctx context.Context, s Streams) error {
 		return err
 	}
 	var said strings.Builder
+	said.WriteString(about)
 	fmt.Fprintf(&said, "%d runs of %d scenarios under %d policies in %v\n", len(r.Summaries), len(scenarios), len(chosen), time.Since(began).Round(time.Second))
 	for _, f := range files {
 		fmt.Fprintf(&said, "  %s\n", filepath.Join(c.out, f.name))
@@ -105,6 +108,26 @@ func (c compareOptions) run(ctx context.Context, s Streams) error {
 		err = errors.Join(fmt.Errorf("stopped: %d of %d runs were not done, and the files hold the others", r.Missing, r.Missing+len(r.Summaries)), err)
 	}
 	return err
+}
+
+// choose are the scenarios, with the one of the recording, and what is to be said of that.
+func (c compareOptions) choose(s Streams) (chosen []*scenario.Scenario, about string, err error) {
+	if c.recording == "" || len(c.scenarios) > 0 {
+		if chosen, err = chooseScenarios(c.scenarios, c.traces); err != nil {
+			return nil, "", err
+		}
+	}
+	if c.recording == "" {
+		return chosen, "", nil
+	}
+	recorded, about, err := recordedScenario(s, c.recording)
+	if err != nil {
+		return nil, "", err
+	}
+	if slices.ContainsFunc(chosen, func(sc *scenario.Scenario) bool { return sc.Name == recorded.Name }) {
+		return nil, "", usage("a scenario has the name %q, which is that of the recording: rename it", recorded.Name)
+	}
+	return append(chosen, recorded), about, nil
 }
 
 // files are the output.

@@ -34,7 +34,8 @@ func Command(s Streams, version string) *cobra.Command {
 		Example: "  mbcas-lab scenarios                                          # list the scenarios\n" +
 			"  mbcas-lab sim contended-services-hogs --policy static        # run one with limits as declared\n" +
 			"  mbcas-lab sim shop.yaml --out out/shop                       # a scenario of your own; series as CSV\n" +
-			"  mbcas-lab compare --quick                                    # compare all policies",
+			"  mbcas-lab compare --quick                                    # compare all policies\n" +
+			"  mbcas-lab what-if node-1.mbcas --played --off                # what a node recorded, played without MBCAS",
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -46,7 +47,8 @@ func Command(s Streams, version string) *cobra.Command {
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return program.FlagError(cmd.CommandPath(), err) })
-	root.AddCommand(scenariosCommand(s), policiesCommand(s), simCommand(s), compareCommand(s), fairnessCommand(s))
+	root.AddCommand(scenariosCommand(s), policiesCommand(s), simCommand(s), compareCommand(s), fairnessCommand(s),
+		replayCommand(s), whatIfCommand(s), scenarioCommand(s))
 	root.AddCommand(realCommands(s)...)
 	return root
 }

@@ -36,6 +36,9 @@ func Policies() []baseline.Policy {
 		variant("-paced", "what ships with an increase of a saturating pod every 80 s, after eight at once", func(c *mbcas.Config) {
 			c.Round.Pacing.IncreaseInterval = 80 * time.Second
 		}),
+		variant("-weights", "what ships with the weights component: saturating pods in the kernel's idle class, budgets as weights, limits at their ceilings", func(c *mbcas.Config) {
+			c.Weights = true
+		}),
 		variant("-slow-decreases", "what ships with 15 s between two decreases of a pod", func(c *mbcas.Config) { c.Lifecycle.Actuator.DecreaseCooldown = 15 * time.Second }),
 		variant("-conservative", "what ships with the conservative profile: a round every 10 s, changes every 30 s, small steps in both directions", func(c *mbcas.Config) {
 			c.Interval, c.Round, c.Lifecycle.Actuator = round.ConservativeInterval, round.ConservativeConfig(), actuator.ConservativeConfig()

@@ -182,7 +182,26 @@ func (g *group) enter(pid int) error {
 
 // setRequest sets the weight as the kubelet does.
 func (g *group) setRequest(request cpu.Milli) error {
-	shares := max(2, int64(request)*1024/1000)
+	return g.setShares(max(2, int64(request)*1024/1000))
+}
+
+// setClass sets the idle class, or another class and its weight. The kernel takes no weight of a group in the idle
+// class, and forgets the one it had (sched_group_set_idle in kernel/sched/fair.c).
+func (g *group) setClass(c sim.Class, request cpu.Milli) error {
+	idle := filepath.Join(g.tree.quota, g.name, "cpu.idle")
+	if c.Idle {
+		return write(idle, "1")
+	}
+	if err := write(idle, "0"); err != nil {
+		return err
+	}
+	if c.Shares > 0 {
+		return g.setShares(int64(c.Shares))
+	}
+	return g.setRequest(request)
+}
+
+func (g *group) setShares(shares int64) error {
 	if g.tree.v2 {
 		return write(filepath.Join(g.tree.quota, g.name, "cpu.weight"), strconv.FormatInt(1+(shares-2)*9999/262142, 10))
 	}

@@ -280,6 +280,12 @@ func (r *runner) apply(a sim.Action) {
 		p.failed = errors.Join(p.failed, errors.New("policies that change requests or replicas are for the simulator only"))
 		return
 	}
+	if a.Class != nil {
+		if err := p.group.setClass(*a.Class, p.spec.Request); err != nil {
+			p.failed = errors.Join(p.failed, err)
+		}
+		return
+	}
 	if a.Limit == p.limit {
 		return
 	}

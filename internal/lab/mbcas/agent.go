@@ -17,6 +17,7 @@ import (
 // runRound is one round of the agent.
 func (m *MBCAS) runRound(r *sim.Snapshot) {
 	now := epoch.Add(r.Now)
+	m.weighted = m.cfg.Weights && (m.cfg.WeightsUntil == 0 || r.Now < m.cfg.WeightsUntil)
 	in := round.Input{
 		Now:  now,
 		Node: round.Node{Capacity: cpu.Milli(r.Cores) * cpu.Core, Allocatable: r.Allocatable},
@@ -46,6 +47,7 @@ func (m *MBCAS) runRound(r *sim.Snapshot) {
 	if m.cfg.Record != nil {
 		m.cfg.Record.Round(in, namesOf(r.Pods), &m.out)
 	}
+	m.decideClasses(in, r, byName)
 	m.watch(m.out.Watch)
 	m.publish(r, m.out.Decisions, byName)
 }
@@ -162,7 +164,8 @@ func (m *MBCAS) input(known *pod, p *sim.PodSnapshot, allocatable cpu.Milli) rou
 			UID: known.name, Budget: known.budget(p.Request), Unmanaged: !p.Spec.Managed(), IncreaseOnNeed: known.share > 0,
 			DemandPercent: m.cfg.DemandPercent[p.Spec.Name], Containers: []demand.Container{c},
 		},
-		Published: known.published,
+		Published: known.published, Weighted: m.weighted && m.idle.Weighted(known.name),
+		CPUClass: uint8(m.decided[known.name]),
 	}
 }
 

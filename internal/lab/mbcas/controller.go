@@ -78,7 +78,7 @@ func (p *pod) facts(s *sim.PodSnapshot, r *sim.Snapshot, now time.Time, leaseAge
 	facts := lifecycle.Pod{
 		UID: p.name, Mode: lifecycle.ModeEnforce, Ready: s.UnreadySince == 0, OwnWrites: true,
 		Recorded: true, InLedger: true, Declared: lifecycle.Limits{{Container: container, CPU: p.declared}},
-		Status: p.status, Memory: p.memory, HPA: s.Spec.Constraints.HPA, LatestWins: true, QuotaShort: p.share > 0,
+		Status: p.status, Memory: p.memory, Allocatable: r.Allocatable, HPA: s.Spec.Constraints.HPA, LatestWins: true, QuotaShort: p.share > 0,
 		Containers: []lifecycle.Container{{
 			Name: container, Limit: p.limit, InForce: s.Limit, PossiblyOwn: p.ours, Settable: c.Settable,
 			Floor: c.Floor, NoDecreaseFloor: keptFloor(c), Ceiling: c.Ceiling, StartedAt: started,

@@ -10,6 +10,11 @@
 //     time, and sees a resize carried out once the kubelet could have said so.
 //   - NewPodsNeedNotWaitForARound: a pod that starts between two rounds is taken in at once, as by the agent.
 //   - IncreasesSupersede: an increase takes the place of the pod's decrease in flight.
+//   - WeightsKeepTheGuarantee, WeightsAreSteady, LimitsTakeOver: with Weights a saturating pod keeps what its request
+//     guarantees beside a service that would take everything, the class is steady under steady load, and it ends with
+//     scarcity. Where the program that writes it stops, limits cap the pod within 5 s.
+//   - MisleadingRequestsNeedNoPriority: a service that does not saturate needs no PriorityClass beside a pod that requests
+//     more and starts to saturate.
 //   - RollsBackInTheSimulator, ExternalChangesHoldOff, OutageFreezesAndRestores, ConstraintsHold,
 //     QuotaHolds: a scenario shows what the lifecycle does.
 package mbcas
@@ -22,6 +27,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/coordinator"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/idleclass"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/quota"
@@ -48,6 +54,11 @@ type Config struct {
 	Recommend bool
 	// Record records the rounds of one node; nil: nothing is recorded.
 	Record *record.Recorder
+	// Weights has the agent decide class and weight of all managed pods after each round, and a program write them, until
+	// WeightsUntil where that is not 0: there the program stops.
+	Weights      bool
+	WeightsUntil time.Duration
+	IdleClass    idleclass.Config
 	// DemandPercent is what DemandSignals multiply the demand of pods by, by name, in percent.
 	DemandPercent map[string]int32
 }
@@ -57,7 +68,7 @@ func DefaultConfig() Config {
 	return Config{
 		Round: round.DefaultConfig(), Lifecycle: lifecycle.DefaultConfig(), Quota: quota.DefaultConfig(),
 		Interval: time.Second, Publish: sim.Delay{Min: 200 * time.Millisecond, Max: 300 * time.Millisecond},
-		ResizeDelay: sim.ResizeDelay, ResizeDone: sim.ResizeDone,
+		ResizeDelay: sim.ResizeDelay, ResizeDone: sim.ResizeDone, IdleClass: idleclass.DefaultConfig(),
 	}
 }
 
@@ -67,6 +78,11 @@ type MBCAS struct {
 	state round.State
 	out   round.Output
 	draws *rand.Rand // of delays; by the seed of the node
+
+	idle     idleclass.State
+	weighted bool                       // class and weight are written
+	decided  map[string]idleclass.Class // after the last round, by the names of pods
+	classes  []sim.Action               // to carry out
 
 	pods            map[int]*pod
 	roundAt, planAt time.Duration
@@ -110,6 +126,7 @@ type pod struct {
 	status    lifecycle.Status
 	memory    lifecycle.Memory
 
+	class          sim.Class // as written last
 	demand         cpu.Milli
 	floor, ceiling cpu.Milli // of the last decision
 }
@@ -173,6 +190,7 @@ func (m *MBCAS) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 		if r.Outage || r.Now >= m.livenessAt {
 			m.planAt = r.Now
 		}
+		m.restoreClasses(r)
 		m.roundAt, m.lookAt = r.Now+m.cfg.Interval, r.Now
 		m.joinAt = never
 		m.planLook()
@@ -183,6 +201,7 @@ func (m *MBCAS) Decide(r *sim.Snapshot) ([]sim.Action, time.Duration) {
 	if r.Now >= m.planAt {
 		actions = m.planResizes(r)
 	}
+	actions, m.classes = append(actions, m.classes...), nil
 	return actions, min(m.roundAt, m.planAt, m.lookAt, m.joinAt)
 }
 
@@ -229,6 +248,7 @@ func (m *MBCAS) trackPods(r *sim.Snapshot) {
 			}
 			m.pods[p.ID] = known
 			m.joinAt = min(m.joinAt, max(r.Now, m.joinedAt+joinInterval))
+			m.startClass(r, p, known)
 		}
 		if p.ExternalChanges != known.external {
 			known.external, known.ours, known.limit, known.doneAt = p.ExternalChanges, false, p.Limit, r.Now

@@ -26,15 +26,20 @@ func Read(file string) (*Scenario, error) {
 // Parse reads a scenario; file is its name in errors, and traces with relative paths are found from
 // dir.
 func Parse(file string, data []byte, dir string) (*Scenario, error) {
+	return ParseFrom(file, data, func(file string) (io.ReadCloser, error) {
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(dir, file)
+		}
+		return os.Open(file)
+	})
+}
+
+// ParseFrom is Parse with traces that open opens.
+func ParseFrom(file string, data []byte, open func(path string) (io.ReadCloser, error)) (*Scenario, error) {
 	s := &Scenario{}
 	r := &report{file: file, lines: map[string]int{}}
 	if r.decode(data, s) {
-		r.check(s, func(file string) (io.ReadCloser, error) {
-			if !filepath.IsAbs(file) {
-				file = filepath.Join(dir, file)
-			}
-			return os.Open(file)
-		})
+		r.check(s, open)
 	}
 	if err := r.err(); err != nil {
 		return nil, err

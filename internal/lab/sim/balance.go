@@ -3,7 +3,7 @@ package sim
 // selectCore is the core for a thread that wakes: its last core if that is idle, an idle core, or
 // its last core unless the pod is throttled there (select_task_rq_fair in kernel/sched/fair.c).
 func (n *Node) selectCore(p *pod, t *thread) *core {
-	idle := func(c *core) bool { return c.current == nil && !n.inGap(c) }
+	idle := func(c *core) bool { return (c.current == nil || !p.idleClass && c.runsIdleClass()) && !n.inGap(c) }
 	if c := &n.cores[t.lastCore]; idle(c) && !p.entities[c.id].throttled {
 		return c
 	}
@@ -18,15 +18,19 @@ func (n *Node) selectCore(p *pod, t *thread) *core {
 		case p.entities[best.id].throttled:
 			best = c
 		}
-		if n.idle == 0 && !p.entities[best.id].throttled {
+		if n.idle == 0 && n.idlePods == 0 && !p.entities[best.id].throttled {
 			break
 		}
 	}
 	return best
 }
 
-// pullFromBusiest moves a waiting thread to an idle core, from the core where most wait.
+// pullFromBusiest moves a waiting thread to an idle core, from the core where most wait: one in the idle class only
+// where no other waits.
 func (n *Node) pullFromBusiest(c *core) bool {
+	if n.idlePods > 0 && n.pullOrdinary(c) {
+		return true
+	}
 	var from *entity
 	most := 0
 	for i := range n.cores {
@@ -82,6 +86,9 @@ func (n *Node) hasQuota(e *entity) bool {
 
 // balance schedules idle cores while threads wait elsewhere.
 func (n *Node) balance() {
+	if n.idlePods > 0 {
+		n.relieveOrdinary()
+	}
 	for i := range n.cores {
 		if n.idle == 0 {
 			return

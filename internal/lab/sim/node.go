@@ -11,6 +11,8 @@
 //   - WorkConserving: no core idles while an unthrottled thread waits.
 //   - QuotaHolds: a pod uses at most its quota in a period, plus one slice per core.
 //   - WeightsShare: busy pods share a busy node by their requests.
+//   - IdleClassYields: pods in the idle class get what the others leave, and the others are served as if these were
+//     hardly there. Among themselves they share equally.
 //   - GapsAreLost: a core that the hypervisor does not run executes nothing.
 package sim
 
@@ -76,6 +78,7 @@ type Node struct {
 	slots []slot
 
 	gaps     []Gap         // not started yet
+	idlePods int           // in the idle class
 	idle     int           // cores that run nothing
 	idleTime time.Duration // core time without a thread, up to idleAt
 	idleAt   time.Duration

@@ -54,6 +54,7 @@ type pod struct {
 	ended       bool
 	terminating bool // it gets no more requests
 	weight      float64
+	idleClass   bool          // in the idle class: sched_idle_entity
 	quota       time.Duration // per period; 0: none
 	limit       cpu.Milli
 	request     cpu.Milli
@@ -175,6 +176,10 @@ func (n *Node) Remove(id int) {
 		n.removeThreads(&p.entities[i])
 	}
 	n.updatePressure(p)
+	if p.idleClass {
+		p.idleClass = false
+		n.idlePods--
+	}
 }
 
 // SetLimit changes the limit in force; 0 removes it. As in the kernel, the period's quota is
@@ -208,7 +213,9 @@ func (n *Node) SetRequest(id int, request cpu.Milli) {
 	p.request = request
 	s := p.spec
 	s.Request = request
-	p.weight = cpuWeight(s)
+	if !p.idleClass {
+		p.weight = cpuWeight(s)
+	}
 }
 
 func (n *Node) quota(limit cpu.Milli) time.Duration {

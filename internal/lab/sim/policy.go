@@ -71,6 +71,14 @@ type Action struct {
 	Delay time.Duration
 	// Replicas, where it is not 0, scales the pod's workload and changes nothing else.
 	Replicas int
+	// Class, where it is not nil, sets class and weight of the pod's cgroup and changes nothing else.
+	Class *Class
+}
+
+// Class is class and weight of a pod's cgroup.
+type Class struct {
+	Idle   bool    // in the idle class, whose weight is the kernel's
+	Shares float64 // cpu.shares, at least 2; 0: those of its request
 }
 
 // Delays until a change is in force.
@@ -80,6 +88,8 @@ const (
 	// ResizeDelay is that of pods/resize, from the request to the quota, as measured on a real
 	// kubelet: about 60 ms.
 	ResizeDelay = 60 * time.Millisecond
+	// ClassDelay is that of a program that writes class and weight for an agent, which asks for it after a round.
+	ClassDelay = 200 * time.Millisecond
 	// StartDelay is the time until a new replica serves: image, sandbox, program.
 	StartDelay = 10 * time.Second
 )

@@ -43,6 +43,8 @@ type PodResult struct {
 	Changes []Change        // of its limit, all of them
 	Points  []PodPoint      // one per interval, all of them
 	Unready []time.Duration // when it became not Ready
+	// ClassChanges are when it entered and left the idle class in turn.
+	ClassChanges []time.Duration
 }
 
 // Change is a new limit in force.
@@ -239,6 +241,13 @@ func (r *Simulation) apply(a Action) {
 	}
 	if a.Replicas > 0 {
 		r.scale(p.spec, a.Replicas)
+		return
+	}
+	if a.Class != nil {
+		if a.Class.Idle != p.idleClass {
+			r.out.Pods[a.Pod].ClassChanges = append(r.out.Pods[a.Pod].ClassChanges, r.node.now)
+		}
+		r.node.SetClass(a.Pod, *a.Class)
 		return
 	}
 	if a.Request > 0 && a.Request != p.request {

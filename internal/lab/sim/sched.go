@@ -58,7 +58,7 @@ func (n *Node) updateWeight(e *entity) {
 	e.pod.load.advance(n.now, e.pod.runnable)
 	here := max(1, float64(len(e.threads)), e.load.value)
 	there := max(0, e.pod.load.value-e.load.value)
-	w := max(2, e.pod.weight*here/(here+there))
+	w := max(e.pod.leastWeight(), e.pod.weight*here/(here+there))
 	if w == e.weight {
 		return
 	}
@@ -297,7 +297,7 @@ func (n *Node) wake(p *pod, t *thread) {
 		n.enqueue(e)
 	}
 	switch {
-	case c.current == nil:
+	case c.current == nil, c.current.pod.idleClass && !p.idleClass:
 		n.schedule(c)
 	case c.current.vruntime >= c.current.deadline: // its slice was over before the tick
 		n.renewDeadline(c.current)

@@ -4,17 +4,16 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/mbcas/mbcas/internal/nodestate"
+	"github.com/mbcas/mbcas/internal/benefit"
+	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/story"
 	"github.com/mbcas/mbcas/internal/whatif"
-	"github.com/mbcas/mbcas/market"
 )
 
 // Amounts are thousandths of a core, and times milliseconds since 1970. A value that is not known is null.
@@ -30,40 +29,12 @@ type nodeSeries struct {
 	Price  []float64 `json:"price"`
 }
 
-// book is a market at one time: the order book.
-type book struct {
-	At     int64           `json:"at"`
-	Price  float64         `json:"price"`
-	Supply int64           `json:"supply"`
-	Usage  *int64          `json:"usage"`
-	Demand int64           `json:"demand"`
-	System *int64          `json:"system"`
-	State  nodestate.State `json:"state"`
-	Rows   []bookRow       `json:"rows"`
-}
-
-// bookRow is a pod in the order book. Without a decision it has only its limit in force.
-type bookRow struct {
-	Pod     string   `json:"pod"`
-	Managed bool     `json:"managed"`
-	InForce int64    `json:"inForce"`
-	Decided bool     `json:"decided"`
-	Budget  int64    `json:"budget"`
-	Usage   int64    `json:"usage"`
-	Demand  int64    `json:"demand"`
-	Floor   int64    `json:"floor"`
-	Ceiling int64    `json:"ceiling"`
-	Buys    *int64   `json:"buys"` // null: CPU has no price
-	Limit   int64    `json:"limit"`
-	Bound   string   `json:"bound"`
-	Ratio   *float64 `json:"throttled"`
-}
-
 // podSeries is a pod over time.
 type podSeries struct {
 	Pod       string     `json:"pod"`
 	At        []int64    `json:"at"`
 	InForce   []*int64   `json:"inForce"`
+	Unlimited []int      `json:"unlimited"` // as in a bookRow
 	Limit     []*int64   `json:"limit"`
 	Usage     []*int64   `json:"usage"`
 	Demand    []*int64   `json:"demand"`
@@ -78,13 +49,15 @@ type events struct {
 
 // answers are to the questions of the page, by name.
 var answers = map[string]func(context.Context, *Desk, url.Values) (any, error){
-	"cluster": func(ctx context.Context, d *Desk, _ url.Values) (any, error) { return d.source.Cluster(ctx) },
-	"node":    ofNode(nodeFigures),
-	"book":    ofNode(bookFigures),
-	"pod":     ofNode(podFigures),
-	"events":  ofNode(eventFigures),
-	"explain": ofNode(explainFigures),
-	"what-if": ofNode(whatIfFigures),
+	"cluster":   func(ctx context.Context, d *Desk, _ url.Values) (any, error) { return d.source.Cluster(ctx) },
+	"node":      ofNode(nodeFigures),
+	"book":      ofNode(bookFigures),
+	"pod":       ofNode(podFigures),
+	"events":    ofNode(eventFigures),
+	"explain":   ofNode(explainFigures),
+	"what-if":   whatIfFigures,
+	"incidents": ofNode(incidentFigures),
+	"benefit":   ofNode(benefitFigures),
 }
 
 // Questions are the names of what Answer knows.
@@ -103,9 +76,6 @@ func (d *Desk) Answer(ctx context.Context, question string, query url.Values) (a
 // ofNode gives the history of the node that a request names.
 func ofNode(answer func(*history, url.Values) (any, error)) func(context.Context, *Desk, url.Values) (any, error) {
 	return func(ctx context.Context, d *Desk, q url.Values) (got any, err error) {
-		if q.Get("node") == "" {
-			return nil, BadRequest("the request names no node")
-		}
 		err = d.with(ctx, q.Get("node"), func(h *history) error {
 			got, err = answer(h, q)
 			return err
@@ -133,6 +103,30 @@ func timeOf(q url.Values, key string) (time.Time, error) {
 	return time.UnixMilli(ms).Add(time.Millisecond - 1), nil
 }
 
+// forever is after every recording.
+var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// span is the time that a request is about: after "after", or so many milliseconds ("last") before the end, until "until".
+func span(h *history, q url.Values) (after, until time.Time, err error) {
+	if until, err = timeOf(q, "until"); err != nil {
+		return after, until, err
+	}
+	end := until
+	if until.IsZero() {
+		until, end = forever, h.to()
+	}
+	text := q.Get("last")
+	if text == "" {
+		after, err = timeOf(q, "after")
+		return after, until, err
+	}
+	ms, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return after, until, BadRequest(fmt.Sprintf("last=%q: want milliseconds", text))
+	}
+	return end.Add(-time.Duration(ms) * time.Millisecond), until, nil
+}
+
 func known[T any](v T, ok bool) *T {
 	if !ok {
 		return nil
@@ -141,14 +135,14 @@ func known[T any](v T, ok bool) *T {
 }
 
 func nodeFigures(h *history, q url.Values) (any, error) {
-	after, err := timeOf(q, "after")
+	after, until, err := span(h, q)
 	if err != nil {
 		return nil, err
 	}
 	s := nodeSeries{
 		Node: h.node, At: []int64{}, Supply: []int64{}, Usage: []*int64{}, Demand: []int64{}, System: []*int64{}, Price: []float64{},
 	}
-	h.frames(after, func(f *frame) {
+	err = h.frames(after, until, func(f *frame) {
 		s.At = append(s.At, f.at.UnixMilli())
 		s.Supply = append(s.Supply, int64(f.node.Supply))
 		s.Usage = append(s.Usage, known(int64(f.node.Usage), f.node.UsageKnown))
@@ -156,67 +150,20 @@ func nodeFigures(h *history, q url.Values) (any, error) {
 		s.System = append(s.System, known(int64(f.node.System), f.node.SystemKnown))
 		s.Price = append(s.Price, float64(f.node.Price))
 	})
-	return s, nil
-}
-
-func bookFigures(h *history, q url.Values) (any, error) {
-	at, err := timeOf(q, "at")
-	if err != nil {
-		return nil, err
-	}
-	f, err := h.at(at)
-	if err != nil {
-		return nil, err
-	}
-	n := f.node
-	b := book{
-		At: f.at.UnixMilli(), Price: float64(n.Price), Supply: int64(n.Supply), Usage: known(int64(n.Usage), n.UsageKnown),
-		Demand: int64(n.Demand), System: known(int64(n.System), n.SystemKnown), State: nodestate.Of(n.FloorsExceedSupply, n.Price),
-		Rows: make([]bookRow, 0, len(f.rows)),
-	}
-	for _, r := range f.rows {
-		b.Rows = append(b.Rows, bookRowOf(r))
-	}
-	slices.SortStableFunc(b.Rows, func(a, b bookRow) int { return int(b.Demand - a.Demand) })
-	return b, nil
-}
-
-func bookRowOf(r row) bookRow {
-	out := bookRow{Pod: r.pod, Managed: !r.unmanaged, InForce: int64(r.inForce), Decided: r.decision != nil}
-	d := r.decision
-	if d == nil {
-		return out
-	}
-	out.Budget, out.Usage, out.Demand = int64(d.Budget), int64(d.Usage), int64(d.Demand)
-	out.Floor, out.Ceiling, out.Limit = int64(d.Floor), int64(d.Ceiling), int64(d.Limit)
-	if d.Price > 0 {
-		buys := int64(math.Round(float64(d.Budget) / float64(d.Price)))
-		out.Buys = &buys
-	}
-	out.Ratio = &d.ThrottleRatio
-	switch d.Bound {
-	case market.ByPrice:
-		out.Bound = "price"
-	case market.ByFloor:
-		out.Bound = "floor"
-	case market.ByCeiling:
-		out.Bound = "ceiling"
-	default:
-		out.Bound = "nothing"
-	}
-	return out
+	return s, err
 }
 
 func podFigures(h *history, q url.Values) (any, error) {
-	after, err := timeOf(q, "after")
+	after, until, err := span(h, q)
 	if err != nil {
 		return nil, err
 	}
 	s := podSeries{
-		Pod: q.Get("pod"), At: []int64{}, InForce: []*int64{}, Limit: []*int64{}, Usage: []*int64{}, Demand: []*int64{}, Throttled: []*float64{},
+		Pod: q.Get("pod"), At: []int64{}, InForce: []*int64{}, Unlimited: []int{}, Limit: []*int64{}, Usage: []*int64{}, Demand: []*int64{},
+		Throttled: []*float64{},
 	}
 	found := false
-	h.frames(after, func(f *frame) {
+	err = h.frames(after, until, func(f *frame) {
 		var r row
 		i := slices.IndexFunc(f.rows, func(r row) bool { return r.pod == s.Pod })
 		if i >= 0 {
@@ -228,15 +175,16 @@ func podFigures(h *history, q url.Values) (any, error) {
 		}
 		s.At = append(s.At, f.at.UnixMilli())
 		s.InForce = append(s.InForce, known(int64(r.inForce), i >= 0 && r.inForce > 0))
+		s.Unlimited = append(s.Unlimited, r.unlimited)
 		s.Limit = append(s.Limit, known(b.Limit, b.Decided))
 		s.Usage = append(s.Usage, known(b.Usage, b.Decided))
 		s.Demand = append(s.Demand, known(b.Demand, b.Decided))
 		s.Throttled = append(s.Throttled, b.Ratio)
 	})
-	if !found && after.IsZero() {
+	if err == nil && !found && after.IsZero() {
 		return nil, fmt.Errorf("%w: pod %q is not in the recording of node %s", ErrUnknown, s.Pod, h.node)
 	}
-	return s, nil
+	return s, err
 }
 
 // podOf selects the pod of a request.
@@ -246,26 +194,35 @@ func podOf(name string) story.About {
 }
 
 func eventFigures(h *history, q url.Values) (any, error) {
-	about := story.Everything
-	if pod := q.Get("pod"); pod != "" {
-		about = podOf(pod)
-	}
-	told, err := story.Tell(h.rec, about)
+	told, err := h.teller.Tell(h.rec)
 	if err != nil {
 		return nil, fmt.Errorf("tell the recording of node %s: %w", h.node, err)
 	}
-	out := events{Entries: told.Entries, Notes: []string{}}
-	if out.Entries == nil {
-		out.Entries = []story.Entry{}
+	from, until, err := span(h, q)
+	if err != nil {
+		return nil, err
 	}
-	if missing := told.Replayed.Missing; missing > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("The recording no longer has %v of this time.", missing.Round(time.Second)))
-	}
-	if d := told.Replayed.First; d != nil {
-		out.Notes = append(out.Notes, fmt.Sprintf("Another version of MBCAS recorded this, and decides otherwise from %s on: "+
-			"the figures are those of this version.", d.At.UTC().Format("15:04:05.0 UTC")))
+	out := events{Entries: []story.Entry{}, Notes: notesOf(&told)}
+	pod := q.Get("pod")
+	for _, e := range told.Entries {
+		if (pod == "" || e.Pod == "" || e.Pod == pod) && e.At.After(from) && !e.At.After(until) {
+			out.Entries = append(out.Entries, e)
+		}
 	}
 	return out, nil
+}
+
+// notesOf say where the replay is not what happened.
+func notesOf(told *story.Story) []string {
+	notes := []string{}
+	if missing := told.Replayed.Missing; missing > 0 {
+		notes = append(notes, fmt.Sprintf("The recording no longer has %v of this time.", missing.Round(time.Second)))
+	}
+	if d := told.Replayed.First; d != nil {
+		notes = append(notes, fmt.Sprintf("Another version of MBCAS recorded this, and decides otherwise from %s on: "+
+			"the figures are those of this version.", d.At.UTC().Format("15:04:05.0 UTC")))
+	}
+	return notes
 }
 
 func explainFigures(h *history, q url.Values) (any, error) {
@@ -273,28 +230,97 @@ func explainFigures(h *history, q url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := story.At(h.until(at), podOf(q.Get("pod")), at)
+	answer, err := story.At(h.around(at), podOf(q.Get("pod")), at)
 	if err != nil { // its last round may be earlier
 		answer, err = story.At(h.rec, podOf(q.Get("pod")), at)
 	}
 	return answer, err
 }
 
-func whatIfFigures(h *history, q url.Values) (any, error) {
-	var change whatif.Change
-	if text := q.Get("reserve"); text != "" {
-		reserve, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return nil, BadRequest(fmt.Sprintf("reserve=%q: want a number from 0 to below 1", text))
-		}
-		change.Reserve = &reserve
-	}
-	if err := change.Validate(); err != nil {
-		return nil, BadRequest(err.Error())
-	}
-	c, err := whatif.Decide(h.rec, change)
+func whatIfFigures(ctx context.Context, d *Desk, q url.Values) (any, error) {
+	change, err := changeOf(q)
 	if err != nil {
-		return nil, fmt.Errorf("decide on the recording of node %s: %w", h.node, err)
+		return nil, err
+	}
+	var rec *record.Recording
+	err = d.with(ctx, q.Get("node"), func(h *history) error {
+		rec = h.rec
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.decide(ctx, rec, change)
+	if err != nil {
+		return nil, fmt.Errorf("decide on the recording of node %s: %w", q.Get("node"), err)
 	}
 	return c, nil
+}
+
+// changeOf is what a request wants to be otherwise.
+func changeOf(q url.Values) (whatif.Change, error) {
+	change := whatif.Change{Off: q.Has("off")}
+	for name, setting := range map[string]**float64{"reserve": &change.Reserve, "credits": &change.Credits} {
+		text := q.Get(name)
+		if text == "" {
+			continue
+		}
+		value, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return change, BadRequest(fmt.Sprintf("%s=%q: want a number", name, text))
+		}
+		*setting = &value
+	}
+	texts := whatif.Texts{Priorities: q["priority"], Requests: q["request"], MaxCPU: q["max-cpu"], OptOut: q["opt-out"]}
+	if n := len(texts.Priorities) + len(texts.Requests) + len(texts.MaxCPU) + len(texts.OptOut); n > maxChanges {
+		return change, BadRequest(fmt.Sprintf("%d changes of pods: at most %d are taken", n, maxChanges))
+	}
+	if err := change.AddPods(texts); err != nil {
+		return change, BadRequest(err.Error())
+	}
+	if err := change.Validate(); err != nil {
+		return change, BadRequest(err.Error())
+	}
+	return change, nil
+}
+
+// maxChanges bounds the changes of pods in one request.
+const maxChanges = 50
+
+// incidents are the times that the agent keeps for longer.
+type incidents struct {
+	Pins []pin `json:"pins"`
+}
+
+type pin struct {
+	At  int64  `json:"at"`
+	Why string `json:"why"`
+}
+
+func incidentFigures(h *history, _ url.Values) (any, error) {
+	out := incidents{Pins: []pin{}}
+	for _, p := range h.rec.About.Pins {
+		out.Pins = append(out.Pins, pin{p.At.UnixMilli(), p.Why})
+	}
+	return out, nil
+}
+
+// benefits are what the node's pods got and were denied. Durations are in nanoseconds.
+type benefits struct {
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to"`
+	Notes []string  `json:"notes"`
+	benefit.Totals
+}
+
+func benefitFigures(h *history, _ url.Values) (any, error) {
+	told, err := h.teller.Tell(h.rec)
+	if err != nil {
+		return nil, fmt.Errorf("tell the recording of node %s: %w", h.node, err)
+	}
+	out := benefits{told.From, told.To, notesOf(&told), told.Totals}
+	if out.Pods == nil {
+		out.Pods = []benefit.Pod{}
+	}
+	return out, nil
 }

@@ -22,7 +22,7 @@ import (
 type Source interface {
 	// Cluster has the nodes as they are now.
 	Cluster(ctx context.Context) (Cluster, error)
-	// Recording is that of a node until now. One call is made at a time, and the result is read until the next.
+	// Recording is that of a node until now. One call for a node is made at a time. The result is not changed later.
 	Recording(ctx context.Context, node string) (*record.Recording, error)
 }
 
@@ -61,12 +61,12 @@ func File(rec *record.Recording) (Source, error) {
 		return nil, fmt.Errorf("the recording of node %s holds no minute; record again with \"kubectl mbcas record\"", rec.About.Node)
 	}
 	f := &file{rec: rec, node: Node{Node: rec.About.Node, State: nodestate.Unknown, Seen: rec.Minutes[n-1].To.UnixMilli()}}
-	m, err := replayMinute(rec, rec.Minutes[n-1])
+	frames, err := replayMinute(rec.About.Node, rec.Minutes[n-1])
 	if err != nil {
 		return nil, err
 	}
-	if n := len(m.frames); n > 0 {
-		last := m.frames[n-1]
+	if n := len(frames); n > 0 {
+		last := frames[n-1]
 		f.node.State = nodestate.Of(last.node.FloorsExceedSupply, last.node.Price)
 		f.node.Price, f.node.Supply = float64(last.node.Price), int64(last.node.Supply)
 		f.node.Usage, f.node.Demand = int64(last.node.Usage), int64(last.node.Demand)

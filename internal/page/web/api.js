@@ -2,9 +2,15 @@
 // Questions about the figures: to the server, with the token of the address, or to the market in an exported page.
 import { offline } from "./offline.js";
 
-/** @type {string} */
-let token = "";
-const tab = crypto.randomUUID();
+/** Sent with each question: the token, and the tab. @type {Record<string, string>} */
+let headers = {};
+
+/** A reload is the same tab to the server. */
+function tabID() {
+  const id = sessionStorage.getItem("tab") ?? crypto.randomUUID();
+  sessionStorage.setItem("tab", id);
+  return id;
+}
 
 /** Takes the token out of the address, so that it is in no history, and keeps it for a reload. */
 export function takeToken() {
@@ -14,7 +20,8 @@ export function takeToken() {
     sessionStorage.setItem("token", found[1]);
     history.replaceState(null, "", `${location.pathname}#${found[2]}`);
   }
-  token = sessionStorage.getItem("token") ?? "";
+  headers = { "X-Mbcas-Token": sessionStorage.getItem("token") ?? "", "X-Mbcas-Tab": tabID() };
+  addEventListener("pagehide", () => { fetch("/api/leave", { headers, keepalive: true }).catch(() => {}); });
 }
 
 /** A refused request, with the server's sentence. */
@@ -22,19 +29,20 @@ export class Refused extends Error {}
 
 /**
  * @param {string} what
- * @param {Record<string, string | number>} [query]
+ * @param {Record<string, string | number | string[]>} [query] a list stands for several values
  * @param {AbortSignal} [signal]
  */
 export async function ask(what, query = {}, signal) {
-  const params = new URLSearchParams(Object.entries(query).map(([k, v]) => [k, String(v)]));
+  const params = new URLSearchParams(Object.entries(query).flatMap(([k, v]) => [v].flat().map((one) => [k, String(one)])));
   if (offline) {
     const reply = await offline(what, params.toString());
     signal?.throwIfAborted();
     if (reply.error) throw new Refused(reply.error);
     return JSON.parse(reply.answer ?? "null");
   }
-  const response = await fetch(`/api/${what}?${params}`, {
-    headers: { "X-Mbcas-Token": token, "X-Mbcas-Tab": tab }, signal,
+  const response = await fetch(`/api/${what}?${params}`, { headers, signal }).catch((err) => {
+    if (signal?.aborted) throw err;
+    throw new Refused("The command that serves this page does not answer. Start kubectl mbcas dashboard again, and open its address.");
   });
   const answer = await response.json();
   if (!response.ok) throw new Refused(answer.error);
@@ -51,8 +59,9 @@ export async function repeat(every, signal, work) {
   while (!signal.aborted) {
     if (!document.hidden) await work();
     await new Promise((done) => {
-      const timer = setTimeout(done, every);
-      signal.addEventListener("abort", () => { clearTimeout(timer); done(undefined); }, { once: true });
+      const end = () => { clearTimeout(timer); signal.removeEventListener("abort", end); done(undefined); };
+      const timer = setTimeout(end, every);
+      signal.addEventListener("abort", end);
     });
   }
 }

@@ -3,6 +3,7 @@
 import uPlot from "../dist/uPlot.esm.js";
 import { html, svg } from "../dist/lit-html.js";
 import { clock } from "./format.js";
+import { drawn } from "./timing.js";
 
 /**
  * @typedef {{key: string, name: string, colour: number, dash: number[], show: (v: number | null) => string}} Line
@@ -12,7 +13,7 @@ import { clock } from "./format.js";
 
 // Okabe and Ito's colours, which differ also for the colour-blind, as light and dark need them.
 const palette = [["#0072b2", "#56b4e9"], ["#a44500", "#e69f00"], ["#00664b", "#2fd0a5"], ["#8f3f72", "#f0a3cf"], ["#3a3a3a", "#f0e442"]];
-const dark = matchMedia("(prefers-color-scheme: dark)");
+export const dark = matchMedia("(prefers-color-scheme: dark)");
 /** @param {number} i */
 const colour = (i) => palette[i][dark.matches ? 1 : 0];
 
@@ -33,16 +34,18 @@ export class Chart {
     if (!element) return;
     const data = [series.at.map((t) => t / 1000), ...this.spec.lines.map((l) => series[l.key])];
     const width = Math.max(200, element.clientWidth);
-    if (!this.plot || this.series === null || this.plot.root.parentElement !== element) {
+    if (!this.plot || this.dark !== dark.matches || this.plot.root.parentElement !== element) {
       this.plot?.destroy();
+      this.dark = dark.matches;
       this.plot = new uPlot(this.options(width), data, element);
+      drawn(`${this.spec.id} drawn`);
       this.plot.over.addEventListener("click", () => { if (this.plot.cursor.idx != null) this.picked(this.plot.cursor.idx); });
-    } else if (this.series !== series || this.length !== series.at.length) {
+    } else if (this.series !== series || this.end !== series.at.at(-1)) {
       this.plot.setData(data);
     }
     if (this.plot.width !== width) this.plot.setSize({ width, height: 170 });
     this.series = series;
-    this.length = series.at.length;
+    this.end = series.at.at(-1); // its length stays once the longest is reached
     this.index = index;
     this.plot.redraw(false);
   }
@@ -56,7 +59,7 @@ export class Chart {
       width, height: 170, legend: { show: false }, cursor: { drag: { x: false, y: false }, points: { show: false } },
       tzDate: (/** @type {number} */ t) => uPlot.tzDate(new Date(t * 1000), "UTC"),
       axes: [{ ...axis, space: 80, values: (/** @type {any} */ _, /** @type {number[]} */ at) => at.map((t) => clock(t * 1000)) }, { ...axis, size: 64 }],
-      scales: { y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [0, Math.max(1e-3, (high ?? 1) * 1.05)] } },
+      scales: { y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => /** @type {[number, number]} */ ([0, Math.max(1e-3, (high ?? 1) * 1.05)]) } },
       series: [{}, ...this.spec.lines.map((l) => ({ label: l.name, stroke: colour(l.colour), width: 2, dash: l.dash, points: { show: false } }))],
       hooks: { draw: [(/** @type {any} */ u) => this.mark(u)] },
     };

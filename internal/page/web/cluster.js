@@ -2,7 +2,10 @@
 // The cluster: tiles, cells by price, and the table of nodes.
 import { html, render } from "../dist/lit-html.js";
 import { ask, repeat } from "./api.js";
+import { dark } from "./chart.js";
 import { clock, cores, milli, price, signs } from "./format.js";
+import { steady } from "./rows.js";
+import { drawn } from "./timing.js";
 
 /**
  * @typedef {{node: string, state: string, price: number, supply: number, usage: number, demand: number,
@@ -30,7 +33,8 @@ const states = ["free", "scarce", "full", "unknown", "silent"];
  */
 export async function showCluster(at, signal, fault) {
   const view = { sort: "price", down: true, filter: "", page: 0, /** @type {Node[]} */ nodes: [], /** @type {string[]} */ notes: [] };
-  const draw = () => { render(body(view, draw), at); drawCells(at, view.nodes); };
+  const draw = () => { render(body(view, draw), at); drawCells(at, view.nodes); drawn("cluster drawn"); };
+  dark.addEventListener("change", () => { if (view.nodes.length) draw(); }, { signal });
   let live = true;
   await repeat(10_000, signal, async () => {
     if (!live) return;
@@ -65,9 +69,9 @@ function body(view, draw) {
 
 /** @param {Node[]} nodes */
 function cellsLabel(nodes) {
-  const dear = nodes.reduce((/** @type {Node | null} */ d, n) => (n.price > (d?.price ?? 0) ? n : d), null);
+  const highest = nodes.reduce((/** @type {Node | null} */ d, n) => (n.price > (d?.price ?? 0) ? n : d), null);
   return `A cell for each of ${nodes.length} nodes. ` +
-    (dear ? `The highest price is ${price(dear.price)}, on ${dear.node}.` : "No node has a price.") + " The table below has the figures.";
+    (highest ? `The highest price is ${price(highest.price)}, on ${highest.node}.` : "No node has a price.") + " The table below has the figures.";
 }
 
 /** @param {any} view @param {() => void} draw */
@@ -78,6 +82,7 @@ function nodeTable(view, draw) {
   rows.sort((/** @type {Node} */ a, /** @type {Node} */ b) => (view.down ? -1 : 1) * by(a, b) || (a.node < b.node ? -1 : 1));
   const pages = Math.max(1, Math.ceil(rows.length / pageRows));
   view.page = Math.min(view.page, pages - 1);
+  /** @type {Node[]} */ const shown = rows.slice(view.page * pageRows, (view.page + 1) * pageRows);
   const sortBy = (/** @type {string} */ key) => () => {
     view.down = view.sort === key ? !view.down : key !== "node" && key !== "state";
     view.sort = key;
@@ -95,7 +100,7 @@ function nodeTable(view, draw) {
     <div class="scroll" tabindex="0" role="region" aria-label="Nodes"><table id="nodes">
       <thead><tr>${columns.map((c) => html`<th scope="col" aria-sort=${c.key === view.sort ? (view.down ? "descending" : "ascending") : "none"}>
         <button @click=${sortBy(c.key)}>${c.name}${c.key === view.sort ? (view.down ? " ↓" : " ↑") : ""}</button></th>`)}</tr></thead>
-      <tbody>${rows.slice(view.page * pageRows, (view.page + 1) * pageRows).map((/** @type {Node} */ n) =>
+      <tbody>${steady(document.querySelector("#nodes tbody"), shown, (n) => n.node).map((/** @type {Node} */ n) =>
         html`<tr>${columns.map((c) => html`<td>${c.show(n)}</td>`)}</tr>`)}</tbody></table></div>`;
 }
 

@@ -2,8 +2,8 @@
 // A pod over time, and why its limit is what it is at the time of the scrubber.
 import { html, render } from "../dist/lit-html.js";
 import { ask } from "./api.js";
-import { Chart } from "./chart.js";
-import { milli, percent } from "./format.js";
+import { Chart, dark } from "./chart.js";
+import { inForce, milli, percent } from "./format.js";
 import { Timeline } from "./timeline.js";
 
 /** @type {import("./chart.js").Line[]} */
@@ -31,6 +31,7 @@ export function showPod(at, node, pod, signal, fault) {
   const draw = () => {
     render(body(pod, line, charts, why, draw), at);
     for (const c of charts) c.draw(line.series, at, line.index);
+    line.scrollEvents(at);
   };
   const line = new Timeline("pod", { node, pod }, signal, fault, async () => {
     draw();
@@ -46,6 +47,7 @@ export function showPod(at, node, pod, signal, fault) {
     draw();
   });
   signal.addEventListener("abort", () => charts.forEach((c) => c.destroy()), { once: true });
+  dark.addEventListener("change", () => { if (line.series) draw(); }, { signal });
   line.run();
 }
 
@@ -53,7 +55,7 @@ export function showPod(at, node, pod, signal, fault) {
 function body(pod, line, charts, why, draw) {
   const s = line.series, i = line.index;
   if (!s.at.length) return html`<h1>Pod ${pod}</h1><p>The recording has no round yet.</p>`;
-  const reads = `limit ${milli(s.inForce[i])}, usage ${milli(s.usage[i])}, demand ${milli(s.demand[i])}, throttled ${percent(s.throttled[i])}.`;
+  const reads = `limit ${inForce(s.inForce[i], s.unlimited[i])}, usage ${milli(s.usage[i])}, demand ${milli(s.demand[i])}, throttled ${percent(s.throttled[i])}.`;
   return html`<h1>Pod ${pod}</h1>${line.scrubber(reads)}
     <h2>Why</h2><ul id="why">${why.map((w) => html`<li>${w}</li>`)}</ul>
     ${charts.map((c) => c.template(s, draw))}${line.events()}`;

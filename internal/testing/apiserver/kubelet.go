@@ -166,6 +166,7 @@ func (k *Kubelet) register(ctx context.Context, version string) error {
 	}
 	node.Status = corev1.NodeStatus{
 		Capacity: resources, Allocatable: resources,
+		DeclaredFeatures: []string{"InPlacePodLevelResourcesVerticalScaling"}, // older API servers drop it
 		Conditions: []corev1.NodeCondition{{
 			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
 			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour)),
@@ -273,6 +274,7 @@ func Report(pod *corev1.Pod, answer Answer, now metav1.Time) corev1.PodStatus {
 	case Obey:
 		applySpec(s.ContainerStatuses, pod.Spec.Containers)
 		applySpec(s.InitContainerStatuses, pod.Spec.InitContainers)
+		s.Resources = pod.Spec.Resources.DeepCopy()
 	case Ignore:
 		return s
 	}
@@ -296,7 +298,7 @@ func reportOld(pod *corev1.Pod, _ Answer, now metav1.Time) corev1.PodStatus {
 		s = started(pod, now)
 	}
 	setResize(&s, corev1.PodCondition{}, 0, now)
-	s.ObservedGeneration = 0
+	s.ObservedGeneration, s.Resources = 0, nil
 	for i := range s.Conditions {
 		s.Conditions[i].ObservedGeneration = 0
 	}
@@ -317,6 +319,7 @@ func started(pod *corev1.Pod, now metav1.Time) corev1.PodStatus {
 	s.HostIPs, s.PodIPs = []corev1.HostIP{{IP: s.HostIP}}, []corev1.PodIP{{IP: s.PodIP}}
 	s.ContainerStatuses = containerStatuses(pod, pod.Spec.Containers, now)
 	s.InitContainerStatuses = containerStatuses(pod, pod.Spec.InitContainers, now)
+	s.Resources = pod.Spec.Resources.DeepCopy() // an API server that does not resize them drops these
 	for i, c := range pod.Spec.InitContainers {
 		if c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways {
 			s.InitContainerStatuses[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now}}
@@ -359,6 +362,9 @@ func inForce(pod *corev1.Pod) bool {
 			}
 		}
 		return true
+	}
+	if own := pod.Spec.Resources; own != nil && !equality.Semantic.DeepEqual(own, pod.Status.Resources) {
+		return false
 	}
 	return same(pod.Status.ContainerStatuses, pod.Spec.Containers) && same(pod.Status.InitContainerStatuses, pod.Spec.InitContainers)
 }

@@ -96,10 +96,13 @@ func (s *Server) stop(code int) int {
 
 func start(assets string) (*Server, error) { return Open(assets, func(*envtest.Environment) {}) }
 
+// quiet sets a log of the library, which else complains with a stack trace.
+var quiet = sync.OnceFunc(func() { log.SetLogger(logr.Discard()) })
+
 // Open starts a control plane for a program that is no test, and that closes it. tune may change how
 // it runs.
 func Open(assets string, tune func(*envtest.Environment)) (*Server, error) {
-	log.SetLogger(logr.Discard()) // else the library complains with a stack trace
+	quiet()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err

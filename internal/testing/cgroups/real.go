@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,6 +30,12 @@ type Real struct {
 
 var realTrees atomic.Int64
 
+// prefix begins the name of the cgroup of a Real.
+const prefix = "mbcas-test-"
+
+// IsReal says whether a cgroup of that name is the top of a Real, of this program or of another one that runs beside it.
+func IsReal(name string) bool { return strings.HasPrefix(name, prefix) }
+
 // NewReal makes a tree without pods. It skips the test where no cgroups can be made.
 func NewReal(t testing.TB) *Real {
 	t.Helper()
@@ -41,7 +48,7 @@ func NewReal(t testing.TB) *Real {
 	if err := unix.Statfs(mount, &fs); err != nil {
 		t.Skipf("no cgroups: %v", err)
 	}
-	name := fmt.Sprintf("mbcas-test-%d-%d", os.Getpid(), realTrees.Add(1))
+	name := fmt.Sprintf(prefix+"%d-%d", os.Getpid(), realTrees.Add(1))
 	if fs.Type == unix.CGROUP2_SUPER_MAGIC {
 		c.Version, c.Dir = kernel.V2, filepath.Join(mount, name)
 		c.Tops = []string{c.Dir}
@@ -144,12 +151,12 @@ func (c *Real) write(path, file, text string) error {
 	return os.WriteFile(filepath.Join(c.Tops[0], path, file), []byte(text), 0o644)
 }
 
-// Eventually asks until it is true, for at most 20 s.
+// Eventually asks until it is true, for at most a minute.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }

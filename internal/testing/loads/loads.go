@@ -8,7 +8,7 @@
 //   - Bursts come every ten minutes on average, last five to thirty seconds, and are 1 to 3 times the
 //     mean on top of it.
 //
-// It is the same for the same seed and times, whatever the load gets.
+// It is the same for the same seed and times, whatever the load gets and however often it is read.
 package loads
 
 import (
@@ -30,6 +30,8 @@ type Load struct {
 	sigma  float64
 	random *rand.Rand
 
+	drawn  time.Duration // start of the next second of which it is not known what it wants
+	want   float64       // in the second before
 	noise  float64
 	burst  float64       // on top, as a multiple of the mean; 0: there is none
 	until  time.Duration // when the burst ends
@@ -76,11 +78,19 @@ func (l *Load) after() time.Duration {
 	return time.Duration(l.random.ExpFloat64() * float64(burstsApart))
 }
 
-// Want is what it wants in the second that begins at t. It is asked of each second in turn.
+// Want is what it wants in the second of t. It is asked of times in their order.
 func (l *Load) Want(t time.Duration) float64 {
 	if l.frozen >= 0 {
 		return l.frozen
 	}
+	for ; l.drawn <= t; l.drawn += time.Second {
+		l.want = l.draw(l.drawn)
+	}
+	return l.want
+}
+
+// draw is what it wants in the second that begins at t.
+func (l *Load) draw(t time.Duration) float64 {
 	l.noise = rho*l.noise + math.Sqrt(1-rho*rho)*l.random.NormFloat64()
 	if t >= l.next {
 		l.burst = 1 + (burstSize-1)*l.random.Float64()

@@ -79,3 +79,77 @@ func TestNode(t *testing.T) {
 		t.Error("a container that ended is found")
 	}
 }
+
+// TestReadsChangeNothing: a node that is read often runs the same load as one that is read rarely.
+func TestReadsChangeNothing(t *testing.T) {
+	used := func(steps ...time.Duration) (usage, throttled []float64) {
+		now := time.Unix(0, 0)
+		n := &Node{Cores: 2, System: 0.1, Now: func() time.Time { return now }}
+		target := []kernel.Target{{Pod: "p", Containers: []string{"bursty", "capped", "saturating"}}}
+		n.Set("bursty", 0, func() *Container { return &Container{Load: New(0.5, nil, 3), Request: 100} })
+		n.Set("capped", 200, func() *Container { return &Container{Load: New(0.3, nil, 4), Request: 100} })
+		n.Set("saturating", 0, func() *Container { return &Container{Load: Constant(9), Request: 100} })
+		n.Read(target)
+		for i := 0; now.Before(time.Unix(600, 0)); i++ {
+			now = now.Add(min(steps[i%len(steps)], time.Unix(600, 0).Sub(now)))
+			if i%2 == 0 {
+				n.Look(target)
+			} else {
+				n.Read(target)
+			}
+		}
+		for _, c := range n.Read(target).Pods[0].Containers {
+			usage, throttled = append(usage, c.Stat.Usage.Seconds()), append(throttled, float64(c.Stat.Throttled))
+		}
+		return usage, throttled
+	}
+	usage, throttled := used(time.Second)
+	for name, steps := range map[string][]time.Duration{
+		"often":    {200 * time.Millisecond, time.Nanosecond, 37 * time.Millisecond},
+		"rarely":   {90 * time.Second},
+		"unevenly": {time.Second + time.Nanosecond, 700 * time.Millisecond, 3 * time.Second},
+	} {
+		u, th := used(steps...)
+		for i := range usage {
+			if math.Abs(u[i]-usage[i]) > 1e-3 || math.Abs(th[i]-throttled[i]) > 1 {
+				t.Errorf("read %s, container %d uses %v s and is throttled %v times; read each second, %v s and %v times",
+					name, i, u[i], th[i], usage[i], throttled[i])
+			}
+		}
+	}
+}
+
+// TestFreeze: loads of a frozen node do not vary, also those of containers that begin later.
+func TestFreeze(t *testing.T) {
+	now := time.Unix(0, 0)
+	n := &Node{Cores: 4, Now: func() time.Time { return now }}
+	target := []kernel.Target{{Pod: "p", Containers: []string{"before", "after"}}}
+	add := func(id string, seed uint64) {
+		n.Set(id, 0, func() *Container { return &Container{Load: New(0.2, nil, seed), Request: 100} })
+	}
+	used := func() (usage [2]time.Duration) {
+		for i, c := range n.Read(target).Pods[0].Containers {
+			usage[i] = c.Stat.Usage
+		}
+		return usage
+	}
+	add("before", 1)
+	n.Read(target)
+	n.Freeze()
+	add("after", 2)
+	last, first := used(), [2]time.Duration{}
+	for second := range 1200 { // bursts are ten minutes apart
+		now = now.Add(time.Second)
+		usage := used()
+		for i := range usage {
+			uses := usage[i] - last[i]
+			if second == 0 {
+				first[i] = uses
+			}
+			if uses <= 0 || (uses-first[i]).Abs() > time.Microsecond {
+				t.Fatalf("second %d: container %d uses %v, and %v in the first", second, i, uses, first[i])
+			}
+		}
+		last = usage
+	}
+}

@@ -1,6 +1,8 @@
 package loads
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +32,7 @@ type Node struct {
 	mu         sync.Mutex
 	began, at  time.Time
 	containers map[string]*Container
+	frozen     bool
 	pods, all  time.Duration
 }
 
@@ -44,6 +47,9 @@ func (n *Node) Set(id string, limit cpu.Milli, begin func() *Container) {
 	if c == nil {
 		c = begin()
 		n.containers[id] = c
+		if n.frozen {
+			c.Freeze(n.at.Sub(n.began))
+		}
 	}
 	c.Limit = limit
 }
@@ -59,10 +65,11 @@ func (n *Node) Keep(ids map[string]bool) {
 	}
 }
 
-// Freeze has all loads stay as they are.
+// Freeze has all loads stay as they are, and those that begin later as they begin.
 func (n *Node) Freeze() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.frozen = true
 	for _, c := range n.containers {
 		c.Freeze(n.at.Sub(n.began))
 	}
@@ -117,24 +124,26 @@ func (n *Node) look(targets []kernel.Target) kernel.Sample {
 	return s
 }
 
-// pass lets time pass for all containers.
+// pass lets time pass for all containers, second by second, as what they want changes with these.
 func (n *Node) pass(now time.Time) {
 	if n.began.IsZero() {
 		n.began, n.at = now, now
 	}
-	elapsed := now.Sub(n.at)
-	n.at = now
-	if elapsed <= 0 {
-		return
-	}
 	list := make([]*Container, 0, len(n.containers))
-	for _, c := range n.containers {
-		c.want = c.Want(now.Sub(n.began))
-		list = append(list, c)
+	for _, id := range slices.Sorted(maps.Keys(n.containers)) { // sums of floats depend on their order
+		list = append(list, n.containers[id])
 	}
-	divide(list, n.Cores-n.System)
-	for _, c := range list {
-		n.pods += c.pass(elapsed)
+	for n.at.Before(now) {
+		since := n.at.Sub(n.began)
+		elapsed := min(now.Sub(n.at), since.Truncate(time.Second)+time.Second-since)
+		for _, c := range list {
+			c.want = c.Want(since)
+		}
+		divide(list, n.Cores-n.System)
+		for _, c := range list {
+			n.pods += c.pass(elapsed)
+		}
+		n.at = n.at.Add(elapsed)
 	}
 	n.all = n.pods + time.Duration(n.System*float64(now.Sub(n.began)))
 }

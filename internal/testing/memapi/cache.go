@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/api/v1alpha1"
 )
 
 // Cache is what the informers of a process show: for each kind the objects up to some change, which
@@ -199,8 +201,15 @@ func matches(o client.Object, want *client.ListOptions) bool {
 	return true
 }
 
+// nodeNameOf is the node of a pod or of a PodAllocation; "" for other objects.
 func nodeNameOf(o client.Object) string {
-	return reflect.ValueOf(o).Elem().FieldByName("Spec").FieldByName("NodeName").String()
+	switch o := o.(type) {
+	case *corev1.Pod:
+		return o.Spec.NodeName
+	case *v1alpha1.PodAllocation:
+		return o.Spec.NodeName
+	}
+	return ""
 }
 
 type labelsOfObject struct{ client.Object }

@@ -5,6 +5,7 @@
 package memapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -189,7 +190,7 @@ func All[T client.Object](s *Server) (list []T) {
 }
 
 func order(a, b client.Object) int {
-	return slices.Compare([]string{a.GetNamespace(), a.GetName()}, []string{b.GetNamespace(), b.GetName()})
+	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 }
 
 // Count is the number of stored objects of a resource.

@@ -53,6 +53,18 @@ func Shop() *corev1.Pod {
 	}
 }
 
+// ShareLimit gives a pod a CPU limit of its own instead of those of its containers, as its kubelet reports it.
+func ShareLimit(pod *corev1.Pod, request, limit string) *corev1.Pod {
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			list[i].Resources.Limits = nil
+		}
+	}
+	pod.Spec.Resources = &corev1.ResourceRequirements{Requests: CPU(request), Limits: CPU(limit)}
+	pod.Status.Resources = pod.Spec.Resources.DeepCopy()
+	return pod
+}
+
 // Owned is a pod that something controls.
 func Owned(apiVersion, kind, name string, podLabels map[string]string) *corev1.Pod {
 	pod, yes := Shop(), true

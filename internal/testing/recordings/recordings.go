@@ -43,12 +43,18 @@ func Played(t testing.TB, name string, cfg mbcas.Config, length time.Duration) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Record = record.NewRecorder(Everything)
 	setup := s.Setup(0, 1)
 	setup.WarmUp = 0
 	if length > 0 {
 		setup.Length = length
 	}
+	return Simulated(t, setup, cfg)
+}
+
+// Simulated is the recording of a simulated node under MBCAS with a config.
+func Simulated(t testing.TB, setup sim.Setup, cfg mbcas.Config) *record.Recording {
+	t.Helper()
+	cfg.Record = record.NewRecorder(Everything)
 	sim.Run(setup, mbcas.New(cfg))
 	return Of(t, cfg.Record)
 }

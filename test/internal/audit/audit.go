@@ -1,7 +1,8 @@
 // Package audit reads the requests that the API server got from its audit log.
 //
 // Promises:
-//   - A line that is still being written is left out, and a rotated log is an error: TestEach.
+//   - A line that is still being written is left out, and a log that is shorter than it was is an error: TestEach.
+//   - A rotated log is read on from the file with its beginning, and is an error once that is gone: TestRotated.
 package audit
 
 import (
@@ -12,12 +13,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
 
-// Event is one request and its response. The local cluster's audit policy records resizes with
-// their bodies, and other writes of pods.
+// Event is one request and its response. What the local cluster records, and of what the bodies, is in its
+// audit-policy.yaml.
 type Event struct {
 	Stage, Verb, RequestURI string
 	User                    struct{ Username string }
@@ -56,9 +59,10 @@ func (e Event) Canceled() bool {
 type Log struct {
 	path   string
 	offset int64
+	file   fs.FileInfo // what offset is in; nil: the file that has the path
 }
 
-// Whole is the log from its beginning on.
+// Whole is the log from its beginning on, without what was rotated away before.
 func Whole(path string) (Log, error) {
 	_, err := os.Stat(path)
 	return Log{path: path}, err
@@ -73,20 +77,57 @@ func From(path string) (Log, error) {
 	if err != nil {
 		return Log{}, err
 	}
-	return Log{path, info.Size()}, nil
+	return Log{path, info.Size(), info}, nil
 }
 
 // Each calls visit with every response of the log so far.
 func (l Log) Each(visit func(Event)) error {
-	f, err := os.Open(l.path)
+	paths, err := l.paths()
+	if err != nil {
+		return err
+	}
+	offset := l.offset
+	for _, path := range paths {
+		if err := each(path, offset, visit); err != nil {
+			return err
+		}
+		offset = 0
+	}
+	return nil
+}
+
+// paths are the file with the offset and those after it. The API server renames a file that is full: it puts the time
+// before its ending (gopkg.in/natefinch/lumberjack.v2).
+func (l Log) paths() ([]string, error) {
+	ending := filepath.Ext(l.path)
+	all, err := filepath.Glob(strings.TrimSuffix(l.path, ending) + "-*" + ending)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(all)
+	all = append(all, l.path)
+	if l.file == nil {
+		return all[len(all)-1:], nil
+	}
+	for i, path := range all {
+		if info, err := os.Stat(path); err == nil && os.SameFile(info, l.file) {
+			return all[i:], nil
+		}
+	}
+	return nil, fmt.Errorf("%s was rotated, and the file with what it said before is gone", l.path)
+}
+
+// each calls visit with every response of a file from an offset on.
+func each(path string, offset int64, visit func(Event)) error {
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if end, err := f.Seek(0, io.SeekEnd); err != nil || end < l.offset {
-		return errors.Join(err, fmt.Errorf("%s was rotated: what it said before is in another file", l.path))
+	if end, err := f.Seek(0, io.SeekEnd); err != nil || end < offset {
+		return errors.Join(err, fmt.Errorf("%s is shorter than it was", path))
 	}
-	if _, err := f.Seek(l.offset, io.SeekStart); err != nil {
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
 		return err
 	}
 	lines := bufio.NewReader(f)
@@ -100,7 +141,7 @@ func (l Log) Each(visit func(Event)) error {
 		}
 		var e Event
 		if err := json.Unmarshal(line, &e); err != nil {
-			return fmt.Errorf("%s: %w", l.path, err)
+			return fmt.Errorf("%s: %w", path, err)
 		}
 		if e.Stage == "ResponseComplete" {
 			visit(e)

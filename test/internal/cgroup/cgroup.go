@@ -1,11 +1,14 @@
 //go:build linux
 
-// Package cgroup reads the counters of one container on this machine. It shares no code with the
-// agent, so that an error of the agent cannot hide in the measurement.
+// Package cgroup reads the counters of one container on this machine, and puts its pod into the
+// kernel's idle class. It shares no code with the agent, so that an error of the agent cannot hide
+// in the measurement.
 //
 // Promises:
 //   - Versions 1 and 2 give the same counters: TestReadsBothVersions.
 //   - A container is found wherever its runtime put it: TestFinds.
+//   - The class of a pod is read and written in the pod's own folder, and its
+//     weight comes back: TestPodClass, and TestRealClass with the kernel.
 package cgroup
 
 import (
@@ -41,6 +44,16 @@ func Detect(root string) (Node, error) {
 		return n, fmt.Errorf("%s: neither cgroup v2 nor a v1 cpu controller is mounted there", root)
 	}
 	return n, nil
+}
+
+// Kubepods is the folder of all pods, where their CPU is controlled. The kubelet makes it.
+func (n Node) Kubepods() (string, error) {
+	for _, name := range []string{"kubepods.slice", "kubepods"} {
+		if folder := filepath.Join(n.cpu, name); exists(folder) {
+			return folder, nil
+		}
+	}
+	return "", fmt.Errorf("%s has neither kubepods nor kubepods.slice: does the kubelet run?", n.cpu)
 }
 
 // Container is the folders of one container.
@@ -128,6 +141,54 @@ func (c Container) QuotaFile() string {
 		return filepath.Join(c.cpu, "cpu.max")
 	}
 	return filepath.Join(c.cpu, "cpu.cfs_quota_us")
+}
+
+// Class is the class and weight of a pod's cgroup.
+type Class struct {
+	Idle bool // in the kernel's idle class, which has no weight
+	// Weight is that of cpu.weight (v2) or cpu.shares (v1).
+	Weight int64
+}
+
+// PodClass is that of the container's pod. The kernel has the idle class since Linux 5.15.
+func (c Container) PodClass() (class Class, err error) {
+	n, err := numbers(c.podFile("cpu.idle"), c.podFile(c.weightFile()))
+	if err != nil {
+		return class, err
+	}
+	return Class{Idle: n[0] == 1, Weight: n[1]}, nil
+}
+
+// SetPodClass gives the container's pod a class. The kernel forgets the weight of a pod that enters
+// the idle class and refuses one there, so the weight is written after a pod has left it.
+func (c Container) SetPodClass(class Class) error {
+	if class.Idle {
+		return overwrite(c.podFile("cpu.idle"), 1)
+	}
+	if err := overwrite(c.podFile("cpu.idle"), 0); err != nil {
+		return err
+	}
+	return overwrite(c.podFile(c.weightFile()), class.Weight)
+}
+
+func (c Container) weightFile() string {
+	if c.v2 {
+		return "cpu.weight"
+	}
+	return "cpu.shares"
+}
+
+// podFile is one of the pod's, whose folder is above those of its containers.
+func (c Container) podFile(name string) string { return filepath.Join(filepath.Dir(c.cpu), name) }
+
+// overwrite writes a number to a file that is there.
+func overwrite(path string, n int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(strconv.FormatInt(n, 10))
+	return errors.Join(err, f.Close())
 }
 
 // numbers are those in the files, at least one in each; "max" is -1.

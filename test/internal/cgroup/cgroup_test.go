@@ -5,6 +5,7 @@ package cgroup
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,5 +97,78 @@ func TestFinds(t *testing.T) {
 	}
 	if _, err := Detect(t.TempDir()); err == nil {
 		t.Error("an empty folder passed for cgroups")
+	}
+}
+
+// TestPodClass: the class is written in the pod's folder, which is above the container's, and nothing
+// is made where the kernel has no such file.
+func TestPodClass(t *testing.T) {
+	for name, weightFile := range map[string]string{"v2, systemd": "cpu.weight", "hybrid, cgroupfs": "cpu.shares"} {
+		_, c := open(t, name)
+		for _, class := range []Class{{Idle: true}, {Weight: 4}} {
+			if err := c.SetPodClass(class); err == nil {
+				t.Errorf("%s: the class %+v was written although the kernel has none", name, class)
+			}
+		}
+		if _, err := c.PodClass(); err == nil {
+			t.Errorf("%s: a class was read although the kernel has none", name)
+		}
+		dir := layouts[name].dir
+		pod := filepath.Join(strings.TrimSuffix(c.cpu, dir), filepath.Dir(dir))
+		write(t, pod, map[string]string{"cpu.idle": "0\n", weightFile: "307\n"})
+		before, err := c.PodClass()
+		if want := (Class{Weight: 307}); before != want || err != nil {
+			t.Errorf("%s: class %+v, %v; want %+v", name, before, err, want)
+		}
+		if err := c.SetPodClass(Class{Idle: true}); err != nil {
+			t.Error(err)
+		}
+		if now, err := c.PodClass(); !now.Idle || err != nil {
+			t.Errorf("%s: class %+v, %v; want idle", name, now, err)
+		}
+		write(t, pod, map[string]string{weightFile: "1024\n"}) // as the kernel does
+		if err := c.SetPodClass(before); err != nil {
+			t.Error(err)
+		}
+		if now, err := c.PodClass(); now != before || err != nil {
+			t.Errorf("%s: class %+v, %v; want %+v again", name, now, err, before)
+		}
+	}
+}
+
+// TestRealClass: the kernel of this machine takes class and weight, and the weight comes back.
+func TestRealClass(t *testing.T) {
+	n, err := Detect("/sys/fs/cgroup")
+	if err != nil {
+		t.Skip(err)
+	}
+	pod := filepath.Join(n.cpu, "mbcas-cgroup-test")
+	if err := os.Mkdir(pod, 0o755); err != nil {
+		t.Skipf("needs root and cgroups that can be written: %v", err)
+	}
+	defer func() {
+		if err := os.Remove(pod); err != nil {
+			t.Error(err)
+		}
+	}()
+	c := Container{v2: n.Cgroup == "v2", cpu: filepath.Join(pod, "container")}
+	if !exists(c.podFile("cpu.idle")) {
+		t.Skip("the kernel has no cpu.idle, or the cgroup no CPU controller")
+	}
+	want := Class{Weight: 307}
+	if err := c.SetPodClass(want); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetPodClass(Class{Idle: true}); err != nil {
+		t.Error(err)
+	}
+	if got, err := c.PodClass(); err != nil || !got.Idle {
+		t.Errorf("class %+v, %v; want idle", got, err)
+	}
+	if err := c.SetPodClass(want); err != nil {
+		t.Error(err)
+	}
+	if got, err := c.PodClass(); err != nil || got != want {
+		t.Errorf("class %+v, %v; want %+v again", got, err, want)
 	}
 }

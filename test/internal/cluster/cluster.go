@@ -94,15 +94,34 @@ func (c *Cluster) Addon(ctx context.Context, name string) error {
 func (c *Cluster) Load(ctx context.Context, names ...string) error {
 	load := []string{"load"}
 	for _, name := range names {
-		archive := filepath.Join("out", "images", name+".tar")
-		args := []string{"image", "--name", "mbcas.io/" + name + ":dev", "-o", archive, "bin/mbcas-" + name}
-		if _, err := c.run(ctx, c.Out, Program, args...); err != nil {
-			return fmt.Errorf("%w; is bin/mbcas-%s built? make build", err, name)
+		archive, err := c.image(ctx, name)
+		if err != nil {
+			return err
 		}
 		load = append(load, archive)
 	}
 	_, err := c.run(ctx, c.Out, Program, load...)
 	return err
+}
+
+// LoadOn builds the image of a program in bin/ on a root file system, a tar archive, and loads it into the node.
+func (c *Cluster) LoadOn(ctx context.Context, base, name string) error {
+	archive, err := c.image(ctx, name, "--base", base)
+	if err != nil {
+		return err
+	}
+	_, err = c.run(ctx, c.Out, Program, "load", archive)
+	return err
+}
+
+// image builds the image of a program in bin/, and returns the path of its archive.
+func (c *Cluster) image(ctx context.Context, name string, flags ...string) (string, error) {
+	archive := filepath.Join("out", "images", name+".tar")
+	args := []string{"image", "--name", "mbcas.io/" + name + ":dev", "-o", archive, "bin/mbcas-" + name}
+	if _, err := c.run(ctx, c.Out, Program, append(args, flags...)...); err != nil {
+		return "", fmt.Errorf("%w; is bin/mbcas-%s built? make build", err, name)
+	}
+	return archive, nil
 }
 
 // Install installs MBCAS and waits until it is Ready.

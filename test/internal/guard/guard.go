@@ -67,6 +67,13 @@ func (g *Guard) APIServerFails() {
 	g.report.serverFails = true
 }
 
+// Refuses says that a test has resizes in a namespace refused: there, such a refusal is no fault.
+func (g *Guard) Refuses(namespace string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.report.refuses = namespace
+}
+
 // Report is the result.
 type Report struct {
 	// Pods and Resizes are how many there were; with none the watch proves nothing.
@@ -77,6 +84,7 @@ type Report struct {
 	Notes []string
 
 	serverFails bool
+	refuses     string // namespace
 }
 
 // guarded is the part of a pod that must not change.
@@ -220,6 +228,8 @@ func (r *Report) request(e audit.Event) {
 			r.note("a resize of %s was cut off by its sender", name)
 		case r.serverFails && code >= 500:
 			r.note("a resize of %s failed with %d: %s", name, code, e.ResponseStatus.Message)
+		case r.refuses != "" && r.refuses == e.ObjectRef.Namespace && code == 422:
+			r.note("a resize of %s was refused: %s", name, e.ResponseStatus.Message)
 		case code >= 300 && code != 409 && code != 404: // a pod may change, or go, under a resize
 			r.fault("a resize of %s was refused with %d: %s", name, code, e.ResponseStatus.Message)
 		}

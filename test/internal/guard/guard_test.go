@@ -80,6 +80,7 @@ func TestRequests(t *testing.T) {
 	const cut = "Timeout: request did not complete within requested timeout - context canceled"
 	for name, c := range map[string]struct {
 		user, of, uri, message string // of: verb and subresource
+		namespace              string
 		code                   int
 		took                   time.Duration
 		fault, broken          bool // broken: the test breaks the API server
@@ -89,7 +90,14 @@ func TestRequests(t *testing.T) {
 		"a resize":                       {user: Controller, of: "patch resize", code: 200},
 		"one of a changed pod":           {user: Controller, of: "patch resize", code: 409},
 		"a refused one":                  {user: Controller, of: "patch resize", code: 422, fault: true},
-		"one cut off by its sender":      {user: Controller, of: "patch resize", code: 504, message: cut, took: 1e9},
+		"one that the test has refused":  {user: Controller, of: "patch resize", code: 422, namespace: "refusing"},
+		"one that fails there": {
+			user: Controller, of: "patch resize", code: 500, namespace: "refusing", fault: true,
+		},
+		"one refused elsewhere": {
+			user: Controller, of: "patch resize", code: 422, namespace: "a", fault: true,
+		},
+		"one cut off by its sender": {user: Controller, of: "patch resize", code: 504, message: cut, took: 1e9},
 		"one that timed out": {
 			user: Controller, of: "patch resize", code: 504, message: cut, took: 7e9, fault: true,
 		},
@@ -104,10 +112,11 @@ func TestRequests(t *testing.T) {
 		"a new pod over a quota":  {user: "admin", of: "create ", code: 403, message: "exceeded quota", fault: true},
 		"a new pod not permitted": {user: "admin", of: "create ", code: 403, message: "no"},
 	} {
-		r := Report{serverFails: c.broken}
+		r := Report{serverFails: c.broken, refuses: "refusing"}
 		verb, subresource, _ := strings.Cut(c.of, " ")
 		e := audit.Event{Stage: "ResponseComplete", Verb: verb, RequestURI: "/x" + c.uri}
 		e.User.Username, e.ObjectRef.Resource, e.ObjectRef.Subresource = c.user, "pods", subresource
+		e.ObjectRef.Namespace = c.namespace
 		e.Ended = e.Received.Add(c.took)
 		e.ResponseStatus.Code, e.ResponseStatus.Message = c.code, c.message
 		r.request(e)

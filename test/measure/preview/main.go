@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,9 +57,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if fs.NArg() < 2 {
 		return fmt.Errorf("%w: want a script and a command", errUsage)
 	}
-	x, err := script.Open(scripts.Files, fs.Arg(0))
+	x, err := open(fs.Arg(0))
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return err
 	}
 	built, err := s.start(ctx, fs.Args()[1:])
 	if err != nil {
@@ -79,6 +80,20 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		err = errors.Join(err, fmt.Errorf("preview: %w", previewed))
 	}
 	return err
+}
+
+// open reads a script, without runs that the simulator cannot play: it has no class by hand.
+func open(name string) (*script.Script, error) {
+	x, err := script.Open(scripts.Files, name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	x.Runs = slices.DeleteFunc(x.Runs, func(r script.Run) bool { return r.IdleHogs })
+	if len(x.Runs) == 0 {
+		return nil, fmt.Errorf("%w: script %s: the simulator cannot play a run with idleHogs, and has no other",
+			errUsage, name)
+	}
+	return x, nil
 }
 
 // start starts the command. Its result comes when it has ended.
@@ -195,7 +210,9 @@ func latency(p pod) string { return progress.Latency(float64(p.p99) / float64(ti
 func simulate(ctx context.Context, x *script.Script, r script.Run, plan script.Plan, report func(second) error) error {
 	policy := sim.Policy(baseline.Static{})
 	if r.Mode == "enforce" {
-		policy = mbcas.New(mbcas.DefaultConfig())
+		cfg := mbcas.DefaultConfig()
+		cfg.Weights = r.Weights
+		policy = mbcas.New(cfg)
 	}
 	s := setup(x, r, plan)
 	run := sim.Start(s, policy)
@@ -251,6 +268,8 @@ func setup(x *script.Script, r script.Run, plan script.Plan) sim.Setup {
 		}
 		if r.NoLimits && w.Managed() {
 			pod.Limit = 0
+		} else if r.DefaultLimit > 0 && w.Managed() {
+			pod.Limit = r.DefaultLimit
 		}
 		rates, threads := series(w, plan, r.MinAge)
 		if w.Kind == script.Serve {

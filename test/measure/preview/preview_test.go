@@ -60,6 +60,23 @@ func TestPreview(t *testing.T) {
 	}
 }
 
+// TestOpen: a run that the simulator cannot play is left out, and a script that is not there is a
+// usage error.
+func TestOpen(t *testing.T) {
+	x, err := open("weights")
+	if err != nil || len(x.Runs) != 3 {
+		t.Fatalf("%v, runs %+v", err, x)
+	}
+	for _, r := range x.Runs {
+		if r.IdleHogs {
+			t.Errorf("run %s is played", r.Name)
+		}
+	}
+	if _, err := open("opera"); !errors.Is(err, errUsage) {
+		t.Errorf("error %v, want one of usage", err)
+	}
+}
+
 // TestTailIsOfTheWindow: requests count for ten seconds after they ended, and no longer.
 func TestTailIsOfTheWindow(t *testing.T) {
 	var all sim.Latencies

@@ -46,12 +46,11 @@ func (s *sensor) update(r *sim.Snapshot) (estimates []demand.Estimate, supply fl
 		rates.Kubepods, rates.KubepodsKnown = cpu.FromUsage(r.Kubepods-s.kubepods, rates.Elapsed), true
 	}
 	s.at, s.usage, s.kubepods = r.Now, r.Usage, r.Kubepods
-	var full bool
-	s.node, full = s.gauge.Measure(s.cfg, round.Node{Capacity: cpu.Milli(r.Cores) * cpu.Core, Allocatable: r.Allocatable}, rates)
+	s.node = s.gauge.Measure(s.cfg, round.Node{Capacity: cpu.Milli(r.Cores) * cpu.Core, Allocatable: r.Allocatable}, rates)
 	supply = s.node.Supply.Cores()
 
 	perBudget := 0.0 // cores per unit of budget, where the node is full
-	if full {
+	if s.node.Full {
 		budgets := 0.0
 		for i := range r.Pods {
 			budgets += budget(&r.Pods[i])

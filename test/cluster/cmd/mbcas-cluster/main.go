@@ -212,18 +212,20 @@ func newLoad(f *common) *cobra.Command {
 }
 
 func newImage() *cobra.Command {
-	var name, out string
+	var name, out, base string
 	cmd := &cobra.Command{
-		Use:   "image --name NAME -o ARCHIVE PROGRAM",
+		Use:   "image --name NAME -o ARCHIVE [--base ROOT.tar] PROGRAM",
 		Short: "Build an image archive from a static program, without a container engine",
 		Long: "Build an image archive (for docker load, ctr images import, mbcas-cluster load).\n" +
-			"The program is all of it, in the root folder. The same program gives the same bytes.",
+			"The program is all of it, in the root folder, unless --base names a root file system to put below it:\n" +
+			"a tar archive, such as mmdebstrap writes. The same program gives the same bytes.",
 		Example: "  mbcas-cluster image --name mbcas.io/agent:dev -o out/agent.tar bin/mbcas-agent",
 		Args:    arguments(1, 1),
-		RunE:    func(_ *cobra.Command, args []string) error { return image.Write(name, args[0], out) },
+		RunE:    func(_ *cobra.Command, args []string) error { return image.Write(name, args[0], base, out) },
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name with registry and tag, such as mbcas.io/agent:dev")
 	cmd.Flags().StringVarP(&out, "output", "o", "", "archive to write")
+	cmd.Flags().StringVar(&base, "base", "", "tar archive of the root file system below the program (default none)")
 	for _, flag := range []string{"name", "output"} {
 		if err := cmd.MarkFlagRequired(flag); err != nil {
 			panic(err)
@@ -262,7 +264,7 @@ func newTool(f *common) *cobra.Command {
 		Use:   "tool NAME",
 		Short: "Build the programs of a tool unless they are built; print their folder (needs no cluster)",
 		Long: "Build the programs of a tool unless they are built; print their folder. It needs no cluster.\n\n" +
-			"There are " + strings.Join(build.ToolNames(), " and ") + ".",
+			"There are " + strings.Join(build.ToolNames(), ", ") + ".",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			programs, err := f.programs()

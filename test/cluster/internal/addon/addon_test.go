@@ -51,13 +51,14 @@ func TestIdentities(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range programsOf(a, c, a.Interval) {
-			// Each program is named as its own account is.
-			if want := "system:serviceaccount:kube-system:" + p.Name; users[p.Name] != want {
-				t.Errorf("%s acts as %q, want %q", p.Name, users[p.Name], want)
+			// Each program is named as its own account is; a second recommender has that of the first.
+			account := strings.TrimSuffix(p.Name, "-"+short)
+			if want := "system:serviceaccount:kube-system:" + account; users[account] != want {
+				t.Errorf("%s acts as %q, want %q", p.Name, users[account], want)
 			}
 			for _, flag := range []string{"--kubeconfig", "--authentication-kubeconfig", "--authorization-kubeconfig"} {
 				for _, path := range values([]proc.Program{p}, flag) {
-					certificate := filepath.Join(a.PKI(c), p.Name+".crt")
+					certificate := filepath.Join(a.PKI(c), account+".crt")
 					if !strings.Contains(string(files[path]), certificate) {
 						t.Errorf("%s %s: %s does not speak by %s:\n%s", p.Name, flag, path, certificate, files[path])
 					}
@@ -96,10 +97,10 @@ func TestIntervals(t *testing.T) {
 			t.Fatal(err)
 		}
 		for flag, want := range shipped {
-			if d := cmp.Diff([]string{want}, values(programsOf(a, c, a.Interval), flag)); d != "" {
+			if d := cmp.Diff([]string{want}, values(shippedOf(a, c, a.Interval), flag)); d != "" {
 				t.Errorf("%s %s (-shipped +got):\n%s", name, flag, d)
 			}
-			if slices.Contains(values(programsOf(a, c, a.Least), flag), want) {
+			if slices.Contains(values(shippedOf(a, c, a.Least), flag), want) {
 				t.Errorf("%s %s: stays %s whatever the interval", name, flag, want)
 			}
 		}
@@ -109,6 +110,41 @@ func TestIntervals(t *testing.T) {
 		got, err := time.ParseDuration(values(programsOf(metricsServer, c, every), "--kubelet-request-timeout")[0])
 		if err != nil || got > every*9/10 {
 			t.Errorf("every %v: time-out %v, %v", every, got, err)
+		}
+	}
+}
+
+// shippedOf are the programs without the recommender that forgets fast, which nothing ships.
+func shippedOf(a Addon, c config.Config, interval time.Duration) []proc.Program {
+	return slices.DeleteFunc(programsOf(a, c, interval), func(p proc.Program) bool {
+		return strings.HasSuffix(p.Name, "-"+short)
+	})
+}
+
+// TestShortRecommender: it has a name, an address and a history of its own, and is never slower than the other one.
+func TestShortRecommender(t *testing.T) {
+	c := config.Default("/var/lib/x")
+	for _, interval := range []time.Duration{vpa.Interval, vpa.Least} {
+		programs := programsOf(vpa, c, interval)
+		if got := values(programs, "--recommender-name"); !slices.Equal(got, []string{"short"}) {
+			t.Errorf("names %v, want one recommender named short beside the default one", got)
+		}
+		addresses := values(programs, "--address")
+		if slices.Sort(addresses); len(slices.Compact(slices.Clone(addresses))) != len(addresses) {
+			t.Errorf("two programs have one address: %v", addresses)
+		}
+		for flag, want := range map[string]string{
+			"--cpu-histogram-decay-half-life": "1m0s", "--confidence-interval-cpu": "1m0s",
+		} {
+			if got := values(programs, flag); !slices.Equal(got, []string{want}) {
+				t.Errorf("%s %v, want %s of one program", flag, got, want)
+			}
+		}
+		every := values(programs, "--recommender-interval")
+		a, err1 := time.ParseDuration(every[0])
+		b, err2 := time.ParseDuration(every[1])
+		if err1 != nil || err2 != nil || b > a {
+			t.Errorf("it recommends every %v, the other one every %v", b, a)
 		}
 	}
 }

@@ -18,6 +18,14 @@ const (
 	vpaWebhook = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/vpa-webhook-config"
 )
 
+// short is the name of a second recommender, which forgets fast and serves the VPAs that name it. shortEvery is how
+// often it recommends, and shortHistory the half-life of its histograms and how much history its bounds want.
+const (
+	short        = "short"
+	shortEvery   = 10 * time.Second
+	shortHistory = time.Minute
+)
+
 // vpa is the Vertical Pod Autoscaler. The updater does nothing while no admission
 // controller shows by its Lease that it is alive, so there are always all three.
 var vpa = Addon{
@@ -59,6 +67,19 @@ func vpaPrograms(r run) []proc.Program {
 				"--recommender-interval=" + r.interval.String(),
 			},
 			Ready: health(config.VPARecommenderPort),
+		},
+		{
+			Name: "vpa-recommender-" + short, Path: r.program("recommender"),
+			Args: []string{
+				"--kubeconfig=" + r.kubeconfig("vpa-recommender"),
+				"--address=" + local(config.VPAShortPort),
+				"--recommender-name=" + short,
+				"--recommender-interval=" + min(r.interval, shortEvery).String(),
+				"--cpu-histogram-decay-half-life=" + shortHistory.String(),
+				"--confidence-interval-cpu=" + shortHistory.String(),
+				"--memory-saver=true",
+			},
+			Ready: health(config.VPAShortPort),
 		},
 		{
 			Name: "vpa-admission-controller", Path: r.program("admission-controller"),

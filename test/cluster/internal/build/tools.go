@@ -31,7 +31,26 @@ var tools = map[string]Recipe{
 		Stamps:   stampPrometheus,
 		Lasts:    "2 minutes",
 	},
+	// It has no place for its version.
+	"prometheus-adapter": {
+		Prefix:  "prometheus-adapter-",
+		Modules: []string{adapterModule},
+		Programs: []Program{
+			{Name: "prometheus-adapter", Package: adapterModule + "/cmd/adapter"},
+		},
+		// The account that it acts as, and the rights of it.
+		Files: []string{
+			"deploy/manifests/service-account.yaml",
+			"deploy/manifests/cluster-role.yaml",
+			"deploy/manifests/cluster-role-binding.yaml",
+			"deploy/manifests/cluster-role-binding-delegator.yaml",
+			"deploy/manifests/role-binding-auth-reader.yaml",
+		},
+		Lasts: "3 minutes",
+	},
 }
+
+const adapterModule = "sigs.k8s.io/prometheus-adapter"
 
 func stampPrometheus(version string) []string {
 	return []string{"github.com/prometheus/common/version.Version=" + strings.TrimPrefix(version, "v")}
@@ -41,7 +60,7 @@ func stampPrometheus(version string) []string {
 func OpenTool(ctx context.Context, programs, name string) (Cache, error) {
 	recipe, ok := tools[name]
 	if !ok {
-		return Cache{}, fmt.Errorf("no tool %q; there are %s", name, strings.Join(ToolNames(), " and "))
+		return Cache{}, fmt.Errorf("no tool %q; there are %s", name, strings.Join(ToolNames(), ", "))
 	}
 	return Open(ctx, filepath.Join(filepath.Dir(programs), "addons", name), recipe)
 }

@@ -12,8 +12,8 @@ import (
 
 // TestTools: the pins in the repository cover the programs of the tools, and their tags are in the flags.
 func TestTools(t *testing.T) {
-	if len(ToolNames()) != 2 {
-		t.Errorf("tools %q, want two", ToolNames())
+	if len(ToolNames()) != 3 {
+		t.Errorf("tools %q, want three", ToolNames())
 	}
 	for _, name := range ToolNames() {
 		cache, err := OpenTool(t.Context(), "../../programs", name)
@@ -38,7 +38,7 @@ func TestTools(t *testing.T) {
 		}
 	}
 	_, err := OpenTool(t.Context(), "../../programs", "grafana")
-	if err == nil || !strings.Contains(err.Error(), "alertmanager and prometheus") {
+	if err == nil || !strings.Contains(err.Error(), "alertmanager, prometheus, prometheus-adapter") {
 		t.Errorf("an unknown tool: %v, want an error with those there are", err)
 	}
 }

@@ -21,6 +21,8 @@ import (
 const (
 	nodeLimit    = 120 * time.Second
 	virtualLimit = 10 * time.Minute
+	// virtualAttempts bounds the starts of a machine that stops while it starts.
+	virtualAttempts = 3
 )
 
 // nodes are all nodes of the cluster.
@@ -205,7 +207,7 @@ func (c *Cluster) vmImage(ctx context.Context) (vm.Image, error) {
 	return img, img.Ensure(ctx, c.kube, c.out)
 }
 
-// startVirtual starts a virtual node: its machine, that machine's first process, then the node.
+// startVirtual starts a virtual node. A machine that stops while it starts is started anew, from a fresh disk.
 func (c *Cluster) startVirtual(ctx context.Context, n config.Node) error {
 	name := n.Processes()[0]
 	if c.alive(name) {
@@ -219,11 +221,32 @@ func (c *Cluster) startVirtual(ctx context.Context, n config.Node) error {
 	if err := c.kube.NodeInit(ctx, first); err != nil {
 		return err
 	}
-	began, log, program := time.Now(), c.Log(name), vm.Program(c.Config, n, img)
+	for attempt := 1; ; attempt++ {
+		err := c.bootVirtual(ctx, n, img, first)
+		if attempt == virtualAttempts || !errors.As(err, new(vm.StuckError)) {
+			return err
+		}
+		fmt.Fprintf(c.out, "  %s: start %d of %d failed: %v\n", n.Name, attempt, virtualAttempts, err)
+		if err := c.stop(ctx, name); err != nil {
+			return err
+		}
+		n.VM.Loaded = false // in c too: it is the same machine
+		if err := errors.Join(vm.RemoveDisk(c.Config, n), c.save()); err != nil {
+			return err
+		}
+	}
+}
+
+// bootVirtual starts the machine of a virtual node, that machine's first process, then the node. The error
+// has a vm.StuckError if the machine stopped.
+func (c *Cluster) bootVirtual(ctx context.Context, n config.Node, img vm.Image, first string) error {
+	began, log, program := time.Now(), c.Log(n.Processes()[0]), vm.Program(c.Config, n, img)
 	stop := build.Report(c.out, 15*time.Second, func() string {
 		return fmt.Sprintf("  %s: starting for %s; it writes to %s", n.Name, time.Since(began).Round(time.Second), log)
 	})
 	defer stop()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	var machine proc.Process
 	for _, stage := range []struct {
 		name string
@@ -234,7 +257,10 @@ func (c *Cluster) startVirtual(ctx context.Context, n config.Node) error {
 				return err
 			}
 			c.started++
-			machine, err = proc.Start(ctx, program, c.State, log)
+			from := size(log)
+			if machine, err = proc.Start(ctx, program, c.State, log); err == nil {
+				go vm.Watch(ctx, log, from, end)
+			}
 			return err
 		}},
 		{n.Name + " booted", func() error { return wait(ctx, virtualLimit, program.Ready, machine.Alive) }},
@@ -244,10 +270,22 @@ func (c *Cluster) startVirtual(ctx context.Context, n config.Node) error {
 		}},
 	} {
 		if err := c.step(stage.name, stage.run); err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
 			return fmt.Errorf("%w\n%s", err, tail(log))
 		}
 	}
 	return nil
+}
+
+// size is that of a file, or 0 if there is none.
+func size(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }
 
 // loadVirtual gives a virtual node the images that were loaded before it was added, once.

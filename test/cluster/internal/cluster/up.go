@@ -185,7 +185,7 @@ func (c *Cluster) writeFiles() (err error) {
 		return err
 	}
 	if _, err := os.Stat(c.PauseArchive()); err != nil {
-		if err := image.Write(node.PauseImage, c.kube.Program("pause"), c.PauseArchive()); err != nil {
+		if err := image.Write(node.PauseImage, c.kube.Program("pause"), "", c.PauseArchive()); err != nil {
 			return err
 		}
 	}

@@ -120,6 +120,7 @@ const (
 	VPAAdmissionPort      = 10253
 	VPARecommenderPort    = 10254
 	VPAUpdaterPort        = 10255
+	VPAShortPort          = 10256
 	ControllerManagerPort = 10257
 	SchedulerPort         = 10259
 	ImageServerPort       = 10270

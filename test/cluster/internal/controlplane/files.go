@@ -1,44 +1,24 @@
 package controlplane
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
 )
 
-// auditPolicy records what tests assert: the user of each resize, with both bodies, other writers of
-// pods, evictions, and every write to its own objects. Nothing else is written.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-omitManagedFields: true
-rules:
-- level: RequestResponse
-  resources:
-  - group: ""
-    resources: [pods/resize]
-- level: Metadata
-  verbs: [create, update, patch, delete, deletecollection]
-  resources:
-  - group: ""
-    resources: [pods, pods/eviction]
-- level: RequestResponse
-  verbs: [create, update, patch, delete, deletecollection]
-  resources:
-  - group: allocation.mbcas.io
-- level: Metadata
-  resources:
-  - group: allocation.mbcas.io
-- level: None
-`
+// auditPolicy says what the API server records of each request.
+//
+//go:embed audit-policy.yaml
+var auditPolicy []byte
 
 // identities have a kubeconfig each; the name is also the certificate's.
 var identities = []string{"admin", "controller-manager", "scheduler"}
 
 // WriteFiles writes what the control plane reads besides certificates.
 func WriteFiles(c config.Config) error {
-	if err := os.WriteFile(c.Path("audit-policy.yaml"), []byte(auditPolicy), 0o644); err != nil {
+	if err := os.WriteFile(c.Path("audit-policy.yaml"), auditPolicy, 0o644); err != nil {
 		return err
 	}
 	for _, id := range identities {

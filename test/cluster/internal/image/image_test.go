@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +47,7 @@ func TestDeterministic(t *testing.T) {
 	p := program(t, elf.PT_LOAD)
 	read := func() []byte {
 		archive := filepath.Join(t.TempDir(), "out", "agent.tar")
-		if err := Write(tag, p, archive); err != nil {
+		if err := Write(tag, p, "", archive); err != nil {
 			t.Fatal(err)
 		}
 		raw, err := os.ReadFile(archive)
@@ -66,7 +68,7 @@ func TestDeterministic(t *testing.T) {
 
 func TestContents(t *testing.T) {
 	archive := filepath.Join(t.TempDir(), "agent.tar")
-	if err := Write(tag, program(t, elf.PT_LOAD), archive); err != nil {
+	if err := Write(tag, program(t, elf.PT_LOAD), "", archive); err != nil {
 		t.Fatal(err)
 	}
 	img, err := tarball.ImageFromPath(archive, nil)
@@ -89,19 +91,66 @@ func TestContents(t *testing.T) {
 	}
 }
 
+// TestBase: the files of a root file system are in the image, and its programs are found by name.
+func TestBase(t *testing.T) {
+	dir := t.TempDir()
+	base, archive := filepath.Join(dir, "root.tar"), filepath.Join(dir, "agent.tar")
+	var root bytes.Buffer
+	w := tar.NewWriter(&root)
+	text := []byte("a real server")
+	if err := w.WriteHeader(&tar.Header{Name: "usr/sbin/server", Mode: 0o755, Size: int64(len(text))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), os.WriteFile(base, root.Bytes(), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(tag, program(t, elf.PT_LOAD), base, archive); err != nil {
+		t.Fatal(err)
+	}
+	img, err := tarball.ImageFromPath(archive, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cf, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}; !slices.Equal(cf.Config.Env, want) {
+		t.Errorf("environment %v, want %v", cf.Config.Env, want)
+	}
+	files := mutate.Extract(img)
+	defer files.Close()
+	var names []string
+	for r := tar.NewReader(files); ; {
+		head, err := r.Next()
+		if err != nil {
+			break
+		}
+		names = append(names, head.Name)
+	}
+	slices.Sort(names)
+	if want := []string{"mbcas-agent", "usr/sbin/server"}; !slices.Equal(names, want) {
+		t.Errorf("files %v, want %v", names, want)
+	}
+}
+
 func TestWriteRefuses(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(text, []byte("a: 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, tt := range map[string]struct{ tag, program, want string }{
-		"name without registry": {"agent", program(t, elf.PT_LOAD), "agent"},
-		"dynamic program":       {tag, program(t, elf.PT_INTERP), "CGO_ENABLED=0"},
-		"missing file":          {tag, text + "-gone", "no such file"},
-		"text":                  {tag, text, "Linux program"},
+	for name, tt := range map[string]struct{ tag, program, base, want string }{
+		"name without registry": {"agent", program(t, elf.PT_LOAD), "", "agent"},
+		"dynamic program":       {tag, program(t, elf.PT_INTERP), "", "CGO_ENABLED=0"},
+		"missing file":          {tag, text + "-gone", "", "no such file"},
+		"text":                  {tag, text, "", "Linux program"},
+		"missing base":          {tag, program(t, elf.PT_LOAD), text + "-gone", "root file system"},
 	} {
 		archive := filepath.Join(t.TempDir(), "x.tar")
-		if err := Write(tt.tag, tt.program, archive); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if err := Write(tt.tag, tt.program, tt.base, archive); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: err = %v, want %q", name, err, tt.want)
 		}
 		if _, err := os.Stat(archive); err == nil {

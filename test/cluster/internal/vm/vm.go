@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,15 @@ import (
 )
 
 func disk(c config.Config, n config.Node) string { return filepath.Join(c.Dir(n), "disk.raw") }
+
+// RemoveDisk removes the disk of a machine that does not run. Prepare makes a fresh one.
+func RemoveDisk(c config.Config, n config.Node) error {
+	err := os.Remove(disk(c, n))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
 
 func initial(c config.Config, n config.Node) string { return filepath.Join(c.Dir(n), "initial.cpio") }
 

@@ -22,7 +22,7 @@ var charts = map[string]func(*Facts, *panel){
 }
 
 // colors of the runs, the last one first: MBCAS is green.
-var colors = []color.RGBA{green, grey, orange}
+var colors = []color.RGBA{green, grey, orange, blue}
 
 // draw draws the panels of the script below one another to path.svg and path.png.
 func (f *Facts) draw(path string) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"image/png"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,6 +43,7 @@ func played(t *testing.T, name string, latency map[string]time.Duration) *Facts 
 			for _, w := range s.Workloads {
 				x := recorder.Sample{At: at, App: w.Name, Limit: 1600, Quota: 1600, Desired: 2, Ready: 2}
 				x.P99 = recorder.Milliseconds(latency[r.Name])
+				x.Usage = 980
 				if r.Name == "static" {
 					x.Limit, x.Quota, x.Throttled = w.Limit, w.Limit, 300
 				}
@@ -80,15 +82,21 @@ func played(t *testing.T, name string, latency map[string]time.Duration) *Facts 
 
 func good(t *testing.T, name string) *Facts {
 	ms := time.Millisecond
-	return played(t, name, map[string]time.Duration{"static": 600 * ms, "no_limit": 100 * ms, "mbcas": 10 * ms})
+	return played(t, name, map[string]time.Duration{
+		"static": 600 * ms, "no_limit": 100 * ms, "mbcas": 10 * ms,
+		"no_limits": 100 * ms, "idle_by_hand": 10 * ms, "limits": 50 * ms, "weights": 10 * ms,
+	})
 }
 
 const keys = `{"kubernetes":"","node":{"cgroup":"","psi":false},"reaction_s":{"n":0,"p50":null,"p99":null},` +
 	`"throttled_ms_per_s":{"static":null,"mbcas":null},"p99_ms":{"static":null,"mbcas":null,"no_limit":null},` +
 	`"steady_changes_per_5min":null,"min_limit_m":null,"resizes":0,"failed":0,"restored_exactly":null,`
 
+// all are the scripts with figures of every kind.
+var all = []string{"demo", "reaction", "quota", "hpa", "weights", "guarantee"}
+
 func TestKeys(t *testing.T) {
-	for _, name := range []string{"demo", "reaction", "quota", "hpa"} {
+	for _, name := range all {
 		text, err := json.Marshal((&Facts{Script: good(t, name).Script}).Summary("", "", false))
 		if err != nil || !strings.HasPrefix(string(text), keys) {
 			t.Errorf("%s: %v: summary.json begins\n%s\nwant\n%s", name, err, text[:min(len(text), len(keys))], keys)
@@ -97,7 +105,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestUnmeasured(t *testing.T) {
-	for _, name := range []string{"demo", "reaction", "quota", "hpa"} {
+	for _, name := range all {
 		f := &Facts{Script: good(t, name).Script}
 		s := f.Summary("", "", false)
 		for _, c := range s.Checks {
@@ -145,6 +153,14 @@ func TestFigures(t *testing.T) {
 	if r := hpa.Rows[3]; *r.Runs["mbcas"] != 2 || *hpa.Rows[5].Runs["static"] != 2 {
 		t.Errorf("replicas: %+v", hpa.Rows)
 	}
+	guarantee := good(t, "guarantee")
+	starve(guarantee, "everything", 940)
+	rows := guarantee.Summary("", "", false).Rows
+	for i, want := range map[int]float64{0: 0.98, 1: 0.94, 2: 0.94, 3: 0.94, 4: 0.98, 6: 0.98} {
+		if got := rows[i].Runs["weights"]; got == nil || math.Abs(*got-want) > 1e-9 {
+			t.Errorf("%s: %v, want %v cores", rows[i].Title, got, want)
+		}
+	}
 	quota := good(t, "quota").Summary("", "", false)
 	if *quota.Rows[1].Runs["mbcas"] != 87.5 || *quota.Rows[2].Runs["mbcas"] != 62.5 {
 		t.Errorf("quota: %+v", quota.Rows)
@@ -171,15 +187,7 @@ var misses = []struct {
 	{"demo", "evictions", func(f *Facts) { f.Guard.Faults = []string{"evicted"} }},
 	{"demo", "in the step: MBCAS / no limits", func(f *Facts) { slow(f, "mbcas", "checkout", "step up", 116) }},
 	{"demo", "in the step: MBCAS / declared limits", func(f *Facts) { slow(f, "static", "checkout", "step up", 49) }},
-	{"demo", "big hog: MBCAS / no limits", func(f *Facts) {
-		all := f.run("mbcas").Requests["checkout"]
-		p, _ := f.run("mbcas").Plan.Phase("big hog")
-		for i := range all {
-			if all[i].At >= p.From && all[i].At < p.From+recorder.Settle {
-				all[i].Latency = 11 * time.Millisecond
-			}
-		}
-	}},
+	{"demo", "big hog: MBCAS / no limits", func(f *Facts) { slowStart(f, "mbcas", "checkout", "big hog", 11) }},
 	{"demo", "after the start of the big hog", func(f *Facts) { slow(f, "no_limit", "checkout", "big hog", 99) }},
 	{"demo", "in the first 10 s of the big hog", func(f *Facts) { slow(f, "static", "checkout", "big hog", 9) }},
 	{"reaction", "reaction steps", func(f *Facts) {
@@ -209,12 +217,23 @@ var misses = []struct {
 	{"hpa", "apart by", func(f *Facts) { scale(f, 4, 0) }},
 	{"hpa", "scale-outs after", func(f *Facts) { scale(f, 2, 40) }},
 	{"hpa", "scale-out: MBCAS", func(f *Facts) { slow(f, "mbcas", "web", "scale-out", 301) }},
+	{"guarantee", "everything", func(f *Facts) { starve(f, "everything", 940) }},
+	{"guarantee", "the service first", func(f *Facts) { starve(f, "everything first", 940) }},
+	{"weights", "start of the hog, 60/s, equal", func(f *Facts) { slow(f, "weights", "even", "even", 14) }},
+	{"weights", "start of the hog, 60/s, an eighth", func(f *Facts) { slow(f, "weights", "small", "misled", 14) }},
+	{"weights", "start of the hog, 100/s", func(f *Facts) { slow(f, "weights", "even", "half", 20) }},
+	{"weights", "first 10 s of the hog, 60/s, equal", func(f *Facts) { slowStart(f, "weights", "even", "even", 21) }},
+	{"weights", "first 10 s of the hog, 60/s, an eighth", func(f *Facts) {
+		slowStart(f, "weights", "small", "misled", 21)
+	}},
+	{"weights", "first 10 s of the hog, 100/s", func(f *Facts) { slowStart(f, "weights", "even", "half", 21) }},
+	{"weights", "evictions", func(f *Facts) { f.Guard.Faults = []string{"evicted"} }},
 	{"hpa", "evictions", func(f *Facts) { f.Guard.Faults = []string{"evicted"} }},
 }
 
 // TestTargetsMiss: each change for the worse misses its own target, and no other one.
 func TestTargetsMiss(t *testing.T) {
-	for _, name := range []string{"demo", "reaction", "quota", "hpa"} {
+	for _, name := range all {
 		if before := missed(good(t, name)); len(before) != 0 {
 			t.Fatalf("%s: missed from the start: %q", name, before)
 		}
@@ -241,11 +260,32 @@ func throttle(f *Facts, run string, ms float64) {
 
 // slow gives the requests of one phase another latency.
 func slow(f *Facts, run, service, phase string, ms int) {
-	r := f.run(run)
-	p, _ := r.Plan.Phase(phase)
+	p, _ := f.run(run).Plan.Phase(phase)
+	slowFrom(f.run(run), service, p.From, p.To, ms)
+}
+
+// slowStart does so until figures of what has settled begin.
+func slowStart(f *Facts, run, service, phase string, ms int) {
+	p, _ := f.run(run).Plan.Phase(phase)
+	slowFrom(f.run(run), service, p.From, p.From+recorder.Settle, ms)
+}
+
+func slowFrom(r *recorder.Run, service string, from, to time.Duration, ms int) {
 	for i, x := range r.Requests[service] {
-		if x.At >= p.From && x.At < p.To {
+		if x.At >= from && x.At < to {
 			r.Requests[service][i].Latency = time.Duration(ms) * time.Millisecond
+		}
+	}
+}
+
+// starve gives the hog another usage in a phase.
+func starve(f *Facts, phase string, used cpu.Milli) {
+	for _, r := range f.Runs {
+		p, _ := r.Plan.Phase(phase)
+		for i, x := range r.Samples {
+			if x.App == "hog" && x.At > p.From && x.At <= p.To {
+				r.Samples[i].Usage = used
+			}
 		}
 	}
 }
@@ -321,11 +361,19 @@ func TestSwings(t *testing.T) {
 
 func TestUnknownFigures(t *testing.T) {
 	for want, s := range map[string]script.Script{
-		`row r: figure "p98"`:   {Rows: []script.Row{{Title: "r", Figure: "p98"}}},
-		`"p98" is none of idle`: {Targets: []script.Target{{Figure: "p98", AtMost: new(1.0)}}},
-		"0 bounds, want 1":      {Targets: []script.Target{{Figure: "p99"}}},
-		"1 bounds, want 0":      {Targets: []script.Target{{Figure: "faults", AtMost: new(1.0)}}},
-		`chart c: kind "pie"`:   {Charts: []script.Chart{{Title: "c", Kind: "pie"}}},
+		`row r: figure "p98"`:               {Rows: []script.Row{{Title: "r", Figure: "p98"}}},
+		`"p98" is none of idle`:             {Targets: []script.Target{{Figure: "p98", AtMost: new(1.0)}}},
+		`figure "p99" is of services`:       {Rows: []script.Row{{Figure: "p99", Where: script.Where{Hog: "hog"}}}},
+		`figure "usage": want a service or`: {Rows: []script.Row{{Figure: "usage", Where: script.Where{Phase: "a"}}}},
+		`than: figure "p98" is none of`: {Targets: []script.Target{
+			{Figure: "p99", AtMost: new(1.0), Than: &script.Than{Figure: "p98"}},
+		}},
+		`than: figure "faults" is none of`: {Targets: []script.Target{
+			{Figure: "faults", Than: &script.Than{Figure: "faults"}},
+		}},
+		"0 bounds, want 1":    {Targets: []script.Target{{Figure: "p99"}}},
+		"1 bounds, want 0":    {Targets: []script.Target{{Figure: "faults", AtMost: new(1.0)}}},
+		`chart c: kind "pie"`: {Charts: []script.Chart{{Title: "c", Kind: "pie"}}},
 	} {
 		if err := Check(&s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
@@ -334,7 +382,7 @@ func TestUnknownFigures(t *testing.T) {
 }
 
 func TestFilesAndTable(t *testing.T) {
-	for _, name := range []string{"demo", "reaction", "quota", "hpa"} {
+	for _, name := range all {
 		folder := t.TempDir()
 		f := good(t, name)
 		s := f.Summary("v1.36.3", "hybrid", true)

@@ -18,12 +18,20 @@ func Check(s *script.Script) error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
+	where := func(at, figure string, w script.Where) {
+		ofUsage := strings.HasPrefix(figure, "usage")
+		need(ofUsage || w.Hog == "", "%s: figure %q is of services: want no hog", at, figure)
+		need(!ofUsage || w.Workload() != "" && w.Phase != "", "%s: figure %q: want a service or a hog, and a phase",
+			at, figure)
+	}
 	for _, r := range s.Rows {
 		need(numbers[r.Figure] != nil, "row %s: figure %q is none of %s", r.Title, r.Figure, names(numbers))
+		where("row "+r.Title, r.Figure, r.Where)
 	}
 	for _, t := range s.Targets {
+		where("target "+t.Title, t.Figure, t.Where)
 		bounds, wanted := 0, 0 // a number has one, a list none
-		for _, b := range []*float64{t.AtMost, t.Below, t.Above} {
+		for _, b := range []*float64{t.AtMost, t.AtLeast, t.Below, t.Above} {
 			if b != nil {
 				bounds++
 			}
@@ -34,6 +42,11 @@ func Check(s *script.Script) error {
 		need(wanted == 1 || nevers[t.Figure] != nil, "target %s: figure %q is none of %s, %s",
 			t.Title, t.Figure, names(numbers), names(nevers))
 		need(bounds == wanted, "target %s: %d bounds, want %d", t.Title, bounds, wanted)
+		if t.Than != nil {
+			need(wanted == 1 && numbers[t.Than.Figure] != nil, "target %s: than: figure %q is none of %s",
+				t.Title, t.Than.Figure, names(numbers))
+			where("target "+t.Title+": than", t.Than.Figure, t.Than.Where)
+		}
 	}
 	for _, c := range s.Charts {
 		need(charts[c.Kind] != nil, "chart %s: kind %q is none of %s", c.Title, c.Kind, names(charts))
@@ -76,16 +89,21 @@ func (f *Facts) results() (all []Result) {
 	return all
 }
 
-// value is the figure of a target: of its run, or as a share of the figure of the run to compare
-// with.
+// value is the figure of a target: of its run, or as a share of the figure to compare with.
 func (f *Facts) value(t script.Target) *float64 {
 	q := query{Where: t.Where, run: f.run(t.Run), over: f.run(t.Over), phases: t.Phases}
-	got := numbers[t.Figure](f, q)
-	if t.Over == "" || len(t.Phases) > 0 || got == nil {
+	figure, got := numbers[t.Figure], numbers[t.Figure](f, q)
+	switch {
+	case got == nil:
+		return nil
+	case t.Than != nil:
+		figure, q.Where = numbers[t.Than.Figure], t.Than.Where
+	case t.Over != "" && len(t.Phases) == 0:
+		q.run = q.over
+	default:
 		return got
 	}
-	q.run = q.over
-	if than := numbers[t.Figure](f, q); than != nil && *than > 0 {
+	if than := figure(f, q); than != nil && *than > 0 {
 		return new(*got / *than)
 	}
 	return nil
@@ -95,6 +113,8 @@ func (f *Facts) value(t script.Target) *float64 {
 func (r *Result) number(t script.Target, got *float64) {
 	sign, bound, met := ">", t.Above, func(v, bound float64) bool { return v > bound }
 	switch {
+	case t.AtLeast != nil:
+		sign, bound, met = ">=", t.AtLeast, func(v, bound float64) bool { return v >= bound }
 	case t.AtMost != nil:
 		sign, bound, met = "<=", t.AtMost, func(v, bound float64) bool { return v <= bound }
 	case t.Below != nil:

@@ -174,8 +174,8 @@ func number(v *float64) string {
 	switch {
 	case v == nil:
 		return "-"
-	case *v < 10:
-		return fmt.Sprintf("%.1f", *v)
+	case *v < 10: // also usage in cores
+		return fmt.Sprintf("%.2f", *v)
 	}
 	return fmt.Sprintf("%.0f", *v)
 }

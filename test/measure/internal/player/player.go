@@ -1,5 +1,10 @@
 // Package player plays the synthetic load of a script: it sends the requests and makes the hogs
 // spin, while the recorder samples.
+//
+// Promises:
+//   - Hogs in the idle class by hand get the class that they had back, whatever happens:
+//     TestIdleHogsAreRestored.
+//   - A hog that has left the class meanwhile is an error: TestLeftIdleClass.
 package player
 
 import (

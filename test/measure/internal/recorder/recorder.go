@@ -7,6 +7,7 @@
 //   - A request belongs to the phase of its intended arrival:
 //     TestRequestsBelongToTheirIntendedPhase.
 //   - Throttling after a step counts from the fifth second: TestThrottledAfterTheStep.
+//   - Usage does, too, and is of a hog or a service: TestUsage.
 package recorder
 
 import (

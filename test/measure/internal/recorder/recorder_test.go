@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -160,5 +161,46 @@ func TestThrottledAfterTheStep(t *testing.T) {
 	}
 	if r.Throttled(script.Where{Service: "y", Phase: "b"}) != nil {
 		t.Error("what was not sampled has a figure")
+	}
+}
+
+// TestUsage: the mean of a hog or a service from the fifth second on, that of the first ten seconds,
+// and the lowest over ten seconds, which is none where the phase is too short.
+func TestUsage(t *testing.T) {
+	r := Run{Plan: plan}
+	for s := 1; s <= 30; s++ {
+		x := Sample{At: time.Duration(s) * time.Second, App: "hog", Usage: 1000}
+		switch {
+		case s <= 13:
+			x.Usage = 100 // before the phase, and in its first three seconds
+		case s > 25:
+			x.Usage = 700
+		}
+		r.Samples = append(r.Samples, x, Sample{At: x.At, App: "web", Usage: 250})
+	}
+	hog := script.Where{Hog: "hog", Phase: "b"}
+	for name, c := range map[string]struct {
+		of   func(script.Where) *float64
+		at   script.Where
+		want float64
+	}{
+		"usage":            {r.Usage, hog, 0.9},
+		"usage of service": {r.Usage, script.Where{Service: "web", Phase: "b"}, 0.25},
+		"onset":            {r.OnsetUsage, hog, 0.73},
+		"lowest":           {r.LowUsage, hog, 0.85},
+	} {
+		if got := c.of(c.at); got == nil || math.Abs(*got-c.want) > 1e-9 {
+			t.Errorf("%s: %v, want %v cores", name, got, c.want)
+		}
+	}
+	for name, of := range map[string]func(script.Where) *float64{
+		"usage": r.Usage, "onset": r.OnsetUsage, "lowest": r.LowUsage,
+	} {
+		if of(script.Where{Hog: "other", Phase: "b"}) != nil {
+			t.Errorf("%s: what was not sampled has a figure", name)
+		}
+	}
+	if r.LowUsage(script.Where{Hog: "hog", Phase: "a"}) != nil {
+		t.Error("five seconds have a lowest mean over ten")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -55,6 +56,9 @@ const (
 	Settle = 5 * time.Second
 	// Onset is the first part of a phase in which a hog starts, with figures of its own.
 	Onset = 10 * time.Second
+	// LowWindow is the time over which the lowest usage is a mean: that of a member of the idle class, by which the
+	// agent judges whether it falls short.
+	LowWindow = 10 * time.Second
 
 	wholePhase = math.MaxInt64 / 2 * time.Nanosecond
 )
@@ -136,7 +140,7 @@ func (r *Run) Late(q float64) float64 {
 func (r *Run) In(w script.Where, settle time.Duration) (in []Sample) {
 	p, ok := r.Plan.Phase(w.Phase)
 	for _, s := range r.Samples {
-		if ok && s.App == w.Service && s.At >= p.From+settle+time.Second && s.At <= p.To {
+		if ok && s.App == w.Workload() && s.At >= p.From+settle+time.Second && s.At <= p.To {
 			in = append(in, s)
 		}
 	}
@@ -146,6 +150,32 @@ func (r *Run) In(w script.Where, settle time.Duration) (in []Sample) {
 // Throttled is the mean throttled time of a service in a phase, in milliseconds per second.
 func (r *Run) Throttled(w script.Where) *float64 {
 	return mean(r.In(w, Settle), func(s Sample) float64 { return s.Throttled })
+}
+
+// Usage is the mean usage of a workload in a phase from Settle after its start, in cores.
+func (r *Run) Usage(w script.Where) *float64 { return usage(r.In(w, Settle)) }
+
+// OnsetUsage is the mean usage in the first Onset of the phase.
+func (r *Run) OnsetUsage(w script.Where) *float64 {
+	in := r.In(w, 0)
+	p, _ := r.Plan.Phase(w.Phase)
+	return usage(slices.DeleteFunc(in, func(s Sample) bool { return s.At > p.From+Onset }))
+}
+
+// LowUsage is the lowest such mean over LowWindow; nil where the phase has no such time from Settle on.
+func (r *Run) LowUsage(w script.Where) (lowest *float64) {
+	in := r.In(w, Settle)
+	const n = int(LowWindow / time.Second)
+	for i := n; i <= len(in); i++ {
+		if v := usage(in[i-n : i]); lowest == nil || *v < *lowest {
+			lowest = v
+		}
+	}
+	return lowest
+}
+
+func usage(in []Sample) *float64 {
+	return mean(in, func(s Sample) float64 { return s.Usage.Cores() })
 }
 
 // Idle is the mean idle CPU of the machine in a phase.

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/mbcas/mbcas/cpu"
 )
 
 // Open reads a script by its name among those that ship, or by its path.
@@ -105,7 +107,13 @@ func (s *Script) check() error {
 	for i, r := range s.Runs {
 		runs = append(runs, r.Name)
 		p.known("run "+r.Name+": mode", r.Mode, []string{"off", "recommend", "enforce", "restore"})
+		p.need(r.DefaultLimit%cpu.Core == 0 && (r.DefaultLimit == 0 || !r.NoLimits && !r.KeepPods),
+			"run %s: defaultLimit: want whole cores, new pods, and not noLimits", r.Name)
+		p.need(!r.Weights || r.Mode == "enforce", "run %s: weights: want mode enforce", r.Name)
 		p.need(i > 0 || !r.KeepPods, "run %s: keepPods: no run before it has pods", r.Name)
+		p.need(i == 0 || !r.KeepPods || r.Weights == s.Runs[i-1].Weights,
+			"run %s: weights: want new pods, or weights as the run before", r.Name)
+		p.need(!r.IdleHogs || r.Mode == "off", "run %s: idleHogs: want mode off", r.Name)
 		s.checkOrder(&p, r.Name)
 	}
 	services, hogs := s.names(Serve), s.names(Spin)
@@ -113,8 +121,17 @@ func (s *Script) check() error {
 		phases = append(phases, x.Name)
 		s.checkPhase(&p, x, runs)
 	}
+	s.checkFigures(&p, services, hogs, runs, phases)
+	s.checkReaction(&p, services, hogs)
+	return errors.Join(p...)
+}
+
+// checkFigures needs headline, rows and targets to name what there is.
+func (s *Script) checkFigures(p *problems, services, hogs, runs, phases []string) {
 	where := func(at string, w Where, more ...string) {
 		p.known(at+": service", w.Service, services)
+		p.known(at+": hog", w.Hog, hogs)
+		p.need(w.Service == "" || w.Hog == "", "%s: want a service or a hog, not both", at)
 		for _, phase := range append(more, w.Phase) {
 			p.known(at+": phase", phase, phases)
 		}
@@ -131,20 +148,28 @@ func (s *Script) check() error {
 		where("target "+t.Title, t.Where, t.Phases...)
 		p.known("target "+t.Title+": run", t.Run, runs)
 		p.known("target "+t.Title+": over", t.Over, runs)
-	}
-	if r := s.React; r != nil {
-		p.known("reaction: service", r.Service, services)
-		p.known("reaction: hog", r.Hog, hogs)
-		p.known("reaction: beside", r.Beside, hogs)
-		for _, kind := range r.Kinds {
-			p.known("reaction: kind", kind, []string{Freed, OwnDecrease, OtherDecrease, NewPodUnderLoad})
-			p.need(kind != OtherDecrease || r.Beside != "" && r.BesideCeiling > 0,
-				"reaction: %s: want beside and besideCeiling", kind)
-			p.need(kind != NewPodUnderLoad || r.NewPod.Threads > 0 && r.NewPod.Limit > 0,
-				"reaction: %s: want newPod with threads and a limit", kind)
+		p.need(t.Over == "" || t.Than == nil, "target %s: want over or than, not both", t.Title)
+		if t.Than != nil {
+			where("target "+t.Title+": than", t.Than.Where)
 		}
 	}
-	return errors.Join(p...)
+}
+
+func (s *Script) checkReaction(p *problems, services, hogs []string) {
+	r := s.React
+	if r == nil {
+		return
+	}
+	p.known("reaction: service", r.Service, services)
+	p.known("reaction: hog", r.Hog, hogs)
+	p.known("reaction: beside", r.Beside, hogs)
+	for _, kind := range r.Kinds {
+		p.known("reaction: kind", kind, []string{Freed, OwnDecrease, OtherDecrease, NewPodUnderLoad})
+		p.need(kind != OtherDecrease || r.Beside != "" && r.BesideCeiling > 0,
+			"reaction: %s: want beside and besideCeiling", kind)
+		p.need(kind != NewPodUnderLoad || r.NewPod.Threads > 0 && r.NewPod.Limit > 0,
+			"reaction: %s: want newPod with threads and a limit", kind)
+	}
 }
 
 // checkOrder needs the phases of one name in a run to follow each other: figures are of them as one.

@@ -12,6 +12,8 @@
 package script
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -111,6 +113,14 @@ type Run struct {
 	Mode string `yaml:"mode"`
 	// NoLimits: workloads that MBCAS may manage have no CPU limit.
 	NoLimits bool `yaml:"noLimits"`
+	// DefaultLimit is, in whole cores, what the component default-limits gives these workloads, which have no limit of
+	// their own then; 0: they have the declared ones.
+	DefaultLimit cpu.Milli `yaml:"defaultLimit"`
+	// Weights: the component weights decides class and weight of the pods, too.
+	Weights bool `yaml:"weights"`
+	// IdleHogs: the pods of managed workloads that spin are in the kernel's idle class from before the run to its end,
+	// by hand. MBCAS is off.
+	IdleHogs bool `yaml:"idleHogs"`
 	// KeepPods plays with the pods of the run before.
 	KeepPods bool `yaml:"keepPods"`
 	// MinAge is how old the youngest pod is before the run begins: MBCAS lowers no limit in a pod's
@@ -185,11 +195,15 @@ func (r *Reaction) Steps(full bool) int {
 	return r.Short
 }
 
-// Where is a service in a phase.
+// Where is a workload in a phase: a service, or a hog for figures of usage.
 type Where struct {
 	Service string `yaml:"service"`
+	Hog     string `yaml:"hog"`
 	Phase   string `yaml:"phase"`
 }
+
+// Workload is the hog, or else the service.
+func (w Where) Workload() string { return cmp.Or(w.Hog, w.Service) }
 
 // Headline names what the first keys of summary.json are about.
 type Headline struct {
@@ -223,13 +237,32 @@ type Target struct {
 	Phases []string `yaml:"phases"`
 	Run    string   `yaml:"run"`
 	// Over is the run to compare with.
-	Over   string   `yaml:"over"`
-	AtMost *float64 `yaml:"atMost"`
-	Below  *float64 `yaml:"below"`
-	Above  *float64 `yaml:"above"`
-	Unit   string   `yaml:"unit"`
+	Over string `yaml:"over"`
+	// Than is the figure of the same run to compare with.
+	Than    *Than    `yaml:"than"`
+	AtMost  *float64 `yaml:"atMost"`
+	AtLeast *float64 `yaml:"atLeast"`
+	Below   *float64 `yaml:"below"`
+	Above   *float64 `yaml:"above"`
+	Unit    string   `yaml:"unit"`
 	// Full: the short phases are too short for it.
 	Full bool `yaml:"full"`
+}
+
+// Than is a figure that another one is compared with.
+type Than struct {
+	Figure string `yaml:"figure"`
+	Where  `yaml:",inline"`
+}
+
+// DefaultsLimits says whether a run needs the component default-limits.
+func (s *Script) DefaultsLimits() bool {
+	return slices.ContainsFunc(s.Runs, func(r Run) bool { return r.DefaultLimit > 0 })
+}
+
+// Weighs says whether a run needs the component weights.
+func (s *Script) Weighs() bool {
+	return slices.ContainsFunc(s.Runs, func(r Run) bool { return r.Weights })
 }
 
 // Find is the workload of that name.

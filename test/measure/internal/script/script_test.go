@@ -22,7 +22,9 @@ func open(t *testing.T, name string) *Script {
 }
 
 func TestShippedScripts(t *testing.T) {
-	for _, name := range []string{"demo", "reaction", "quota", "hpa", "requests-tell"} {
+	for _, name := range []string{
+		"demo", "reaction", "quota", "hpa", "requests-tell", "default-limits", "benefit", "weights", "guarantee",
+	} {
 		s := open(t, name)
 		for _, r := range s.Runs {
 			plan := s.Plan(r.Name, true, 1)
@@ -31,11 +33,8 @@ func TestShippedScripts(t *testing.T) {
 			}
 		}
 	}
-	demo, sum := open(t, "demo"), time.Duration(0)
-	for _, r := range demo.Runs {
-		sum += demo.Plan(r.Name, false, 1).Length()
-	}
-	if sum > 200*time.Second || demo.React.Steps(false) != 0 {
+	demo := open(t, "demo")
+	if sum := plays(demo); sum > 200*time.Second || demo.React.Steps(false) != 0 {
 		t.Errorf("the short demo plays %v; cluster, pods and clean-up need the rest of 6 minutes", sum)
 	}
 	if r := open(t, "reaction").React; r.Steps(false)*len(r.Kinds) < 40 || len(r.Kinds) != 4 {
@@ -45,13 +44,26 @@ func TestShippedScripts(t *testing.T) {
 	if !ok || steady.To-steady.From != 5*time.Minute || demo.React.Steps(true) < 20 {
 		t.Errorf("the full demo measures %v of steady load and %d reactions", steady, demo.React.Steps(true))
 	}
-	requests := 0
-	for _, w := range demo.Workloads {
-		requests += int(w.Request)
+	for _, name := range []string{"demo", "weights", "guarantee"} {
+		requests := 0
+		for _, w := range open(t, name).Workloads {
+			requests += int(w.Request)
+		}
+		if requests > 1500 {
+			t.Errorf("%s: requests add up to %dm: beside MBCAS they do not fit 1600m", name, requests)
+		}
 	}
-	if requests > 1500 {
-		t.Errorf("requests add up to %dm: beside MBCAS they do not fit 1600m", requests)
+	if weights := open(t, "weights"); plays(weights) > 16*time.Minute {
+		t.Errorf("the script weights plays %v; with the cluster it is to take 20 minutes at most", plays(weights))
 	}
+}
+
+// plays is how long the short version plays.
+func plays(s *Script) (sum time.Duration) {
+	for _, r := range s.Runs {
+		sum += s.Plan(r.Name, false, 1).Length()
+	}
+	return sum
 }
 
 func TestArrivalsDependOnSeedAlone(t *testing.T) {
@@ -130,6 +142,9 @@ func TestMistakes(t *testing.T) {
 		{"runs: [mbcas], service", "runs: [z], service", `phase no class: runs: "z" is none of`},
 		{"over: no_limit, service: checkout, phase: big hog", "over: no, phase: big", `over: "no" is none of mbcas`},
 		{"title: No CPU limits, mode: \"off\"", "mode: \"off\", keepPods: true", "run no_limit: keepPods"},
+		{"noLimits: true", "noLimits: true, defaultLimit: 2000m", "run no_limit: defaultLimit"},
+		{"noLimits: true", "defaultLimit: 1500m", "run no_limit: defaultLimit"},
+		{"mode: enforce, keepPods", "mode: enforce, weights: true, keepPods", "run mbcas: weights: want new pods"},
 	} {
 		if !strings.Contains(string(text), c[0]) {
 			t.Errorf("the demo has no %q", c[0])
@@ -143,6 +158,21 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", c[1], err, c[2])
 		}
 	}
+	for _, c := range [][3]string{
+		{
+			`mode: "off", noLimits: true, idleHogs: true`, "mode: enforce, idleHogs: true",
+			"run idle_by_hand: idleHogs: want mode off",
+		},
+		{"hog: even-hog, phase: half}", "hog: even, phase: half}", `hog: "even" is none of even-hog, large-hog`},
+		{
+			"hog: even-hog, phase: half}", "hog: even-hog, service: even, phase: half}",
+			"want a service or a hog, not both",
+		},
+		{"phase: half alone}\n    at", "phase: none}\n    at", `than: phase: "none" is none of`},
+		{"phase: half alone}\n    at", "phase: half}\n    over: limits\n    at", "want over or than, not both"},
+	} {
+		mistake(t, "weights", [2]string{c[0], c[1]}, c[2])
+	}
 	for change, want := range map[[2]string]string{
 		{"beside: second-hog", "beside: search"}:          `reaction: beside: "search" is none of hog`,
 		{"  besideCeiling: 600m\n", ""}:                   "other's decrease: want beside and besideCeiling",
@@ -150,17 +180,23 @@ func TestMistakes(t *testing.T) {
 		{"limit: 300m, threads: 1}", "limit: 300m}"}:      "new pod: want newPod with threads and a limit",
 		{"kinds: [freed, own decrease,", "kinds: [free,"}: `reaction: kind: "free" is none of`,
 	} {
-		text, err := scripts.Files.ReadFile("reaction.yaml")
-		if err != nil || !strings.Contains(string(text), change[0]) {
-			t.Fatalf("%v: no %q", err, change[0])
-		}
-		if _, err := Read([]byte(strings.Replace(string(text), change[0], change[1], 1))); err == nil ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want %q", change[1], err, want)
-		}
+		mistake(t, "reaction", change, want)
 	}
 	_, err = Open(scripts.Files, "opera")
-	if err == nil || !strings.Contains(err.Error(), "demo, hpa, quota, reaction") {
+	if err == nil || !strings.Contains(err.Error(), "demo, guarantee, hpa, quota, reaction") {
 		t.Errorf("unknown name: %v", err)
+	}
+}
+
+// mistake changes a script, and wants an error.
+func mistake(t *testing.T, name string, change [2]string, want string) {
+	t.Helper()
+	text, err := scripts.Files.ReadFile(name + ".yaml")
+	if err != nil || !strings.Contains(string(text), change[0]) {
+		t.Fatalf("%s: %v: no %q", name, err, change[0])
+	}
+	if _, err := Read([]byte(strings.Replace(string(text), change[0], change[1], 1))); err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("%s: error %v, want %q", change[1], err, want)
 	}
 }

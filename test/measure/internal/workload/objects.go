@@ -37,6 +37,9 @@ const (
 
 	image = "mbcas.io/load:dev"
 	mode  = "mbcas.io/mode"
+
+	defaultLimit = "mbcas.io/default-limit"
+	weights      = "mbcas.io/weights"
 )
 
 func meta(ns, name string) metav1.ObjectMeta {

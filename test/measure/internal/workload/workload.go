@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/test/internal/cgroup"
 	"github.com/mbcas/mbcas/test/internal/poll"
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
@@ -61,13 +63,54 @@ func (w Workload) remove(ctx context.Context, all []client.Object) (err error) {
 }
 
 // SetMode sets the mode of MBCAS in the script's namespaces.
-func (w Workload) SetMode(ctx context.Context, to string) error {
+func (w Workload) SetMode(ctx context.Context, to string) error { return w.label(ctx, mode, to) }
+
+// SetDefaultLimit labels the script's namespaces with the default limit of new pods; 0 removes the label.
+func (w Workload) SetDefaultLimit(ctx context.Context, limit cpu.Milli) error {
+	if limit == 0 {
+		return w.label(ctx, defaultLimit, "")
+	}
+	return w.label(ctx, defaultLimit, fmt.Sprint(int64(limit/cpu.Core)))
+}
+
+// AllowWeights labels the script's namespaces for the component weights, or removes the label.
+func (w Workload) AllowWeights(ctx context.Context, allow bool) error {
+	if allow {
+		return w.label(ctx, weights, "allow")
+	}
+	return w.label(ctx, weights, "")
+}
+
+// label sets a label of the script's namespaces; an empty value removes it.
+func (w Workload) label(ctx context.Context, key, value string) error {
+	text := "null"
+	if value != "" {
+		text = strconv.Quote(value)
+	}
 	for _, name := range w.Script.Namespaces {
 		ns := &corev1.Namespace{}
 		ns.Name = name
-		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, mode, to))
-		if err := w.Client.Patch(ctx, ns, patch); err != nil {
-			return fmt.Errorf("namespace %s: mode %s: %w", name, to, err)
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, key, text)
+		if err := w.Client.Patch(ctx, ns, client.RawPatch(types.MergePatchType, patch)); err != nil {
+			return fmt.Errorf("namespace %s: label %s=%s: %w", name, key, value, err)
+		}
+	}
+	return nil
+}
+
+// CheckDefaultLimit is an error if a managed workload has not got the default limit; 0: none was asked for.
+func (w Workload) CheckDefaultLimit(limit cpu.Milli) error {
+	for _, x := range w.Script.Workloads {
+		if limit == 0 || !x.Managed() {
+			continue
+		}
+		p, err := w.Recorder.Pod(x.Name)
+		if err != nil {
+			return err
+		}
+		if p.Limit != limit {
+			const fault = "pod %s has the limit %v, want %v by default: is the policy mbcas-default-limits installed?"
+			return fmt.Errorf(fault, p.Name, p.Limit, limit)
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/test/internal/cgroup"
 	"github.com/mbcas/mbcas/test/internal/guard"
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
@@ -128,6 +129,18 @@ func TestOpenAndClose(t *testing.T) {
 		for _, ns := range namespaces.Items {
 			if ns.Labels["mbcas.io/mode"] != "enforce" {
 				t.Errorf("%s: mode of %s is %q, want enforce", name, ns.Name, ns.Labels["mbcas.io/mode"])
+			}
+		}
+		for limit, want := range map[cpu.Milli]string{2000: "2", 0: ""} {
+			if err := w.SetDefaultLimit(t.Context(), limit); err != nil {
+				t.Fatal(err)
+			}
+			ns := &corev1.Namespace{}
+			if err := w.Client.Get(t.Context(), client.ObjectKey{Name: s.Namespaces[0]}, ns); err != nil {
+				t.Fatal(err)
+			}
+			if got := ns.Labels["mbcas.io/default-limit"]; got != want {
+				t.Errorf("%s: default limit %v is the label %q, want %q", name, limit, got, want)
 			}
 		}
 		if err := w.create(t.Context(), pods(s, "n", true)); err != nil {
