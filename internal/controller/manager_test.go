@@ -140,6 +140,7 @@ func TestRestoreAll(t *testing.T) {
 		// The controller that still runs leaves them there.
 		r.publish(raised, "0.000", app(3000))
 		r.allocation(r.pod("later", "100m", "500m"), "made while paused", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
+		time.Sleep(time.Minute)
 		r.limitIs(raised, 500, "after the restore")
 	})
 }
@@ -161,6 +162,7 @@ func TestPauseCausesNoStatus(t *testing.T) {
 			r.must(err)
 			return state.Acknowledged == "incident", state
 		})
+		time.Sleep(10 * time.Second)
 		if n := w.requests(http.MethodPatch, "/status") - before; n != 0 || before == 0 {
 			t.Errorf("%d statuses were written because of the pause after %d before, want none after some", n, before)
 		}
@@ -199,6 +201,7 @@ func TestPauseWaitsForNoStatus(t *testing.T) {
 		release()
 		pod := r.pod("later", "100m", "500m")
 		r.allocation(pod, "made while paused", recorded)
+		time.Sleep(10 * time.Second)
 		if n := w.requests(http.MethodPatch, "/resize") - resizes; n != 0 {
 			t.Errorf("%d resizes after the acknowledgement", n)
 		}

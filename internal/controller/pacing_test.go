@@ -199,9 +199,6 @@ func TestRefusedInOneNamespace(t *testing.T) {
 	for name, outcome := range map[string]podresize.Outcome{"not-allowed": podresize.NotAllowed, "not-served": podresize.NotServed} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, r *rig) {
-				r.namespace = r.Namespace(t)
-				r.mode(r.namespace, kube.ModeEnforce)
-				r.hear()
 				l := r.live()
 				l.jitter = exactly
 				tries := 0

@@ -293,7 +293,6 @@ func TestLeavesNothingBehind(t *testing.T) {
 			r.mode(r.namespace, kube.ModeOff)
 			l.becomes(pod, "gone", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
 			r.limitIs(pod, 500, "as declared")
-			r.mode(r.namespace, kube.ModeEnforce)
 		})
 	})
 }
@@ -468,7 +467,6 @@ func TestActsNowhereBlind(t *testing.T) {
 			l.pass(0)
 			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 			r.limitIs(pod, 3000, "once the agent is back")
-			r.hear()
 		})
 	})
 	for outcome, reason := range map[podresize.Outcome]reasons.Reason{
@@ -476,7 +474,6 @@ func TestActsNowhereBlind(t *testing.T) {
 	} {
 		t.Run(outcome.String(), func(t *testing.T) {
 			inMemory(t, func(t *testing.T, r *rig) {
-				r.hear()
 				l := r.live()
 				asked := &doubt{Discovery: l.Gate.Discovery, Creator: l.Gate.API, reason: reason}
 				l.Gate.Discovery, l.Gate.API, l.Gate.Log = asked, asked, l.Log

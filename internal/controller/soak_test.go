@@ -128,11 +128,15 @@ func TestNothingIsWrittenWithinBands(t *testing.T) {
 // TestAgentsWhoseClockJumps: while the clock of a node jumps by minutes, to and fro, and its agent also starts anew,
 // Leases are renewed and pods are resized as with clocks that go right, and nothing breaks.
 func TestAgentsWhoseClockJumps(t *testing.T) {
+	pods := 20
+	if os.Getenv("MBCAS_LONG") != "" {
+		pods = 30
+	}
 	synctest.Test(t, func(t *testing.T) {
 		steps := []string{"15m agent n1 stop", "15m5s agent n1 start", "25m agent n1 stop", "25m10s agent n1 start", "35m crash A", "35m1s start A"}
 		run := func(clocks ...string) (renewals, resizes int) {
 			r := schedule.Soak{
-				System: system(), Nodes: 2, Pods: 20, Length: 40 * time.Minute, Calm: true, Remembered: remembered,
+				System: system(), Nodes: 2, Pods: pods, Length: 40 * time.Minute, Calm: true, Remembered: remembered,
 				Steps: slices.Concat(clocks, steps),
 			}.Run()
 			for _, v := range r.Violations {

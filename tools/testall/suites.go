@@ -133,8 +133,8 @@ func (r *repo) unit(ctx context.Context) error {
 	}
 	race, env := r.race(), []string{"KUBEBUILDER_ASSETS=" + assets}
 	always := []string{"-count=1"} // go test keeps results of pure packages only
-	r.compile(ctx, "", race, slices.Concat(p.server, p.concurrent))
-	r.compile(ctx, "", nil, p.pure)
+	r.compile(ctx, race, slices.Concat(p.server, p.concurrent))
+	r.compile(ctx, nil, p.pure)
 	for _, run := range []struct {
 		test     func(ctx context.Context, dir string, env, flags []string, packages ...string) error
 		dir      string
@@ -170,10 +170,10 @@ func (r *repo) racePure(ctx context.Context) error {
 
 // compile compiles the tests of packages before any of them runs. What does not compile fails in
 // its test.
-func (r *repo) compile(ctx context.Context, dir string, flags, packages []string) {
+func (r *repo) compile(ctx context.Context, flags, packages []string) {
 	args := slices.Concat([]string{"list", "-e", "-export", "-test", "-f="}, flags, packages)
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir, cmd.Stdout = filepath.Join(r.root, dir), io.Discard
+	cmd.Dir, cmd.Stdout = r.root, io.Discard
 	_ = cmd.Run()
 }
 
