@@ -78,8 +78,8 @@ type suite struct {
 	remote bool
 	// slower is the factor of every deadline: 1 on a real node.
 	slower int
-	// ceiling is the highest limit of a pod on it.
-	ceiling cpu.Milli
+	// sold is what its agent last said that it sells.
+	sold cpu.Milli
 	// log is the API server's audit log since the test began.
 	log audit.Log
 }
@@ -129,7 +129,7 @@ func start(t *testing.T, prepare ...func(*suite)) *suite {
 // use makes a node the one that the pods of the test run on.
 func (s *suite) use(node corev1.Node) {
 	s.node = node.Name
-	s.ceiling = cpu.Milli(node.Status.Allocatable.Cpu().MilliValue()).RoundDown(cpu.Quantum)
+	s.sold = cpu.Milli(node.Status.Allocatable.Cpu().MilliValue())
 }
 
 // cluster is a command of the program that runs the local cluster.

@@ -95,7 +95,7 @@ func (p *platform) harmfulDecreaseIsRolledBack(t *testing.T) {
 	p.hasNoDecrease(t, frail, reasons.UnhealthyAfterDecrease)
 	if q, other := p.quota(t, frail), p.quota(t, p.contended["other"]); !p.mostOfNode(q) || !belowDeclared(other) {
 		t.Errorf("it has %v, want most of %v; the other pod has %v, want less than %v",
-			q, p.ceiling, other, contendedDeclared)
+			q, p.sold, other, contendedDeclared)
 	}
 }
 
