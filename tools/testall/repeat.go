@@ -29,6 +29,9 @@ func (r *repo) goTestRepeating(ctx context.Context, dir string, env, flags []str
 		fmt.Fprintf(r.out, "   %d tests failed: too many for an accident, none runs once more\n", len(failed))
 		return nil
 	}
+	if len(failed) > 0 && r.alone != nil {
+		_ = r.alone() // beside reports the error
+	}
 	for _, f := range failed {
 		fmt.Fprintf(r.out, "   once more, alone: %s\n", f)
 		again := *r

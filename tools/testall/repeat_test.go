@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -75,5 +77,33 @@ func TestOnceMore(t *testing.T) {
 				t.Errorf("want %q at the end:\n%s", closing, out.String())
 			}
 		})
+	}
+}
+
+// TestOnceMoreWaits: a test runs once more when those beside it have ended, and both are counted.
+func TestOnceMoreWaits(t *testing.T) {
+	bin := t.TempDir()
+	write(t, bin, map[string]string{
+		"first": `{"Action":"fail","Package":"m/cli","Test":"A"}` + "\n" + `{"Action":"output","Package":"m/cli",` +
+			`"Output":"FAIL\n"}` + "\n" + `{"Action":"fail","Package":"m/cli"}`,
+		"second": `{"Action":"pass","Package":"m/cli","Test":"A"}` + "\n" + `{"Action":"pass","Package":"m/cli"}`,
+		"go":     "#!/bin/sh\ncase \"$*\" in\n*-run=*) test -e ended && cat second ;;\n*) cat first ;;\nesac\n",
+	})
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	var out strings.Builder
+	r := &repo{root: bin, out: &out, results: newResults(&out, true)}
+	waits := make(chan struct{})
+	err := r.beside(func(r *repo) error {
+		<-waits
+		r.results.passed++
+		return os.WriteFile(filepath.Join(bin, "ended"), nil, 0o600)
+	}, func(r *repo) error {
+		alone, wait := r.alone, sync.OnceFunc(func() { close(waits) })
+		r.alone = func() error { wait(); return alone() }
+		return r.goTestRepeating(t.Context(), "", nil, nil, "./...")
+	})
+	r.results.summary()
+	if want := "flaky: m/cli A\n\n2 passed, 0 failed, 0 skipped\n"; err != nil || !strings.HasSuffix(out.String(), want) {
+		t.Errorf("want %q at the end, no error: %v\n%s", want, err, out.String())
 	}
 }

@@ -180,6 +180,13 @@ func (r *results) skip(pkg, test, reason string) {
 	r.skips = append(r.skips, f.String()+": "+reason)
 }
 
+// take adds what was counted apart.
+func (r *results) take(o *results) {
+	r.passed, r.failed, r.skipped = r.passed+o.passed, r.failed+o.failed, r.skipped+o.skipped
+	r.failures, r.skips = append(r.failures, o.failures...), append(r.skips, o.skips...)
+	r.flaky, r.ended = append(r.flaky, o.flaky...), append(r.ended, o.ended...)
+}
+
 // total is everything that was counted so far.
 func (r *results) total() int { return r.passed + r.failed + r.skipped }
 

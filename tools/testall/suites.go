@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -22,6 +24,8 @@ type repo struct {
 	cluster  localCluster
 	// flakyBefore are the tests that were flaky in the last runs.
 	flakyBefore []string
+	// alone waits until no test runs beside this one; nil: none does.
+	alone func() error
 }
 
 // suite is a part of the tests. It counts its own failures; an error is one more.
@@ -120,8 +124,8 @@ const (
 const hung = "-timeout=30m"
 
 // unit runs every package that needs no node, in all modules. Packages with an API server run one
-// at a time, so that no two servers, and no compiler, take the CPU from one another. Without the
-// programs of the API server its tests are skipped.
+// at a time, so that no two servers take the CPU from one another; they wait for much, so the others
+// run beside them, one at a time, too. Without the programs of the API server its tests are skipped.
 func (r *repo) unit(ctx context.Context) error {
 	assets, err := r.assets(ctx)
 	if err != nil {
@@ -132,27 +136,33 @@ func (r *repo) unit(ctx context.Context) error {
 		return err
 	}
 	race, env := r.race(), []string{"KUBEBUILDER_ASSETS=" + assets}
-	always := []string{"-count=1"} // go test keeps results of pure packages only
+	flags := []string{"-vet=off", hung, "-p=1"}       // make check vets
+	always := append(slices.Clone(flags), "-count=1") // go test keeps results of pure packages only
+	raced := slices.Concat(always, race)
 	r.compile(ctx, race, slices.Concat(p.server, p.concurrent))
 	r.compile(ctx, nil, p.pure)
-	for _, run := range []struct {
-		test     func(ctx context.Context, dir string, env, flags []string, packages ...string) error
-		dir      string
-		flags    []string
-		packages []string
-	}{
-		{r.goTest, "", nil, p.pure},
-		{r.goTest, "", append(race, always...), p.concurrent},
-		{r.goTest, clusterModule, always, []string{"./internal/...", "./cmd/..."}},
-		{r.goTestRepeating, "", slices.Concat(race, always, []string{"-p=1"}), p.server},
-		{r.goTestRepeating, chartModule, append(always, "-p=1"), []string{"./..."}},
-	} {
-		flags := append([]string{"-vet=off", hung}, run.flags...) // make check vets
-		if err := run.test(ctx, run.dir, env, flags, run.packages...); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.beside(func(r *repo) error {
+		return errors.Join(
+			r.goTest(ctx, "", env, flags, p.pure...),
+			r.goTest(ctx, "", env, raced, p.concurrent...),
+			r.goTest(ctx, clusterModule, env, always, "./internal/...", "./cmd/..."))
+	}, func(r *repo) error {
+		return errors.Join(
+			r.goTestRepeating(ctx, "", env, raced, p.server...),
+			r.goTestRepeating(ctx, chartModule, env, always, "./..."))
+	})
+}
+
+// beside runs tests, and beside them others, which may run once more: when nothing runs beside them.
+func (r *repo) beside(tests, repeating func(*repo) error) error {
+	one, two := *r, *r
+	one.results = newResults(r.out, r.results.strict)
+	ended := make(chan error, 1)
+	go func() { ended <- tests(&one) }()
+	two.alone = sync.OnceValue(func() error { return <-ended })
+	err := errors.Join(repeating(&two), two.alone())
+	r.results.take(one.results)
+	return err
 }
 
 // racePure runs the packages under the race detector that the suite unit runs without it.
