@@ -171,3 +171,15 @@ func TestDecisionOfThrottledPod(t *testing.T) {
 		}
 	}
 }
+
+// TestPriorityIsThatOfThePod: what counts is the priority that the API server gave the pod, not that of its class now.
+func TestPriorityIsThatOfThePod(t *testing.T) {
+	for priority, want := range map[int32]int32{4000: 200, -10: 50, 2000: 150, 2_000_000_000: 800} {
+		p := podtest.Shop()
+		p.Spec.Priority, p.Spec.PriorityClassName = &priority, "gold"
+		got := DemandPod(p, nil, 4000)
+		if got.PriorityPercent != want || got.Budget != market.Budget(170*want/100) {
+			t.Errorf("priority %d: %d %%, budget %v, want %d %% of 170", priority, got.PriorityPercent, got.Budget, want)
+		}
+	}
+}

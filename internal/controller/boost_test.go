@@ -14,15 +14,14 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
-	"github.com/mbcas/mbcas/internal/restore"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // held creates a pod that declared 500m on the node, with annotations, whose containers do not start yet.
-func (r *rig) held(name string, annotations map[string]string) *corev1.Pod {
+func (r *rig) held(name string, annotations map[string]string, init ...corev1.Container) *corev1.Pod {
 	r.Helper()
 	pod := apiserver.Pod(r.namespace, name, apiserver.Container("app", "100m", "500m"))
-	pod.Spec.NodeName, pod.Annotations = r.kubelet.Node, annotations
+	pod.Spec.NodeName, pod.Spec.InitContainers, pod.Annotations = r.kubelet.Node, init, annotations
 	if annotations[apiserver.HoldKey] == "" {
 		annotations[apiserver.HoldKey] = "true"
 	}
@@ -44,37 +43,31 @@ func (r *rig) starts(pod *corev1.Pod) {
 // declared limit is recorded twice. No decision lowers it until it has been Ready for the grace, and a restore
 // returns to the declared limit.
 func TestStartupBoost(t *testing.T) {
-	for name, hold := range map[string]string{"its kubelet has not seen it": apiserver.Unseen, "its containers are created": "true"} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, func(t *testing.T, r *rig) {
-				r.config.BoostGrace = time.Minute
-				l := r.live()
-				pod := r.held("web", map[string]string{kube.StartupBoostKey: "3", apiserver.HoldKey: hold})
-				r.declaredIs(l.settles(pod, v1alpha1.PhaseApplied, reasons.StartupBoost), app(500))
-				r.limitIs(pod, 1500, "before its containers start")
-				cm := &corev1.ConfigMap{}
-				r.must(r.Client.Get(t.Context(), client.ObjectKey{Namespace: r.config.Namespace, Name: restore.LedgerName(r.kubelet.Node)}, cm))
-				if e, _ := restore.ReadEntry(cm, pod.UID); !kube.SameLimits(e.Limits, []v1alpha1.ContainerLimit{app(500)}) {
-					t.Errorf("the ledger has %+v", e)
-				}
-				if audit := r.audit.String(); !strings.Contains(audit, `"purpose":"startup"`) || !strings.Contains(audit, `"reason":"StartupBoost"`) {
-					t.Errorf("audit: %s", audit)
-				}
-				r.starts(pod)
-				r.decide(pod, capped(v1alpha1.BoundByPrice), app(300))
-				for range 3 {
-					if pa := l.look(pod); pa.Status.Reason != string(reasons.StartupBoost) {
-						t.Errorf("status %+v", pa.Status)
-					}
-				}
-				r.limitIs(pod, 1500, "while it starts")
-				l.pass(r.config.BoostGrace + time.Second)
-				l.becomes(pod, "lowered", func(*v1alpha1.PodAllocation) bool { return r.limit(pod) < 1500 })
-				r.mode(r.namespace, kube.ModeRestore)
-				l.gets(pod, 500)
-			})
-		})
-	}
+	eachInMemory(t, map[string]string{
+		"its kubelet has not seen it": apiserver.Unseen, "its containers are created": "true",
+	}, func(t *testing.T, r *rig, hold string) {
+		r.config.BoostGrace = time.Minute
+		l := r.live()
+		pod := r.held("web", map[string]string{kube.StartupBoostKey: "3", apiserver.HoldKey: hold})
+		r.declaredIs(l.settles(pod, v1alpha1.PhaseApplied, reasons.StartupBoost), app(500))
+		r.limitIs(pod, 1500, "before its containers start")
+		r.ledgerIs(pod, app(500))
+		if audit := r.audit.String(); !strings.Contains(audit, `"purpose":"startup"`) || !strings.Contains(audit, `"reason":"StartupBoost"`) {
+			t.Errorf("audit: %s", audit)
+		}
+		r.starts(pod)
+		r.decide(pod, capped(v1alpha1.BoundByPrice), app(300))
+		for range 3 {
+			if pa := l.look(pod); pa.Status.Reason != string(reasons.StartupBoost) {
+				t.Errorf("status %+v", pa.Status)
+			}
+		}
+		r.limitIs(pod, 1500, "while it starts")
+		l.pass(r.config.BoostGrace + time.Second)
+		l.becomes(pod, "lowered", func(*v1alpha1.PodAllocation) bool { return r.limit(pod) < 1500 })
+		r.mode(r.namespace, kube.ModeRestore)
+		l.gets(pod, 500)
+	})
 }
 
 // TestStartupBoostOfANamespace: the label of a namespace boosts its pods, with the caches of a whole controller, and
@@ -103,7 +96,7 @@ func TestInvalidStartupBoost(t *testing.T) {
 		pod := r.held("web", map[string]string{kube.StartupBoostKey: "fast"})
 		l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 		l.look(pod)
-		if n := l.told(reasons.InvalidStartupBoost); n != 1 {
+		if n := l.eventsSent(reasons.InvalidStartupBoost); n != 1 {
 			t.Errorf("told of %d times, want once", n)
 		}
 		r.limitIs(pod, 500, "without a valid boost")
@@ -157,53 +150,43 @@ func TestNoBoostWithoutAnAgent(t *testing.T) {
 // TestInitContainerLoopsWriteOnce: an init container that fails again and again, with or without a start-up boost, costs
 // a status when it has failed first, and none with each further attempt.
 func TestInitContainerLoopsWriteOnce(t *testing.T) {
-	for name, boost := range map[string]string{"with a boost": "3", "without": "off"} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, func(t *testing.T, r *rig) {
-				l := r.live()
-				pod := apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"))
-				pod.Spec.InitContainers = []corev1.Container{apiserver.Container("migrate", "100m", "100m")}
-				pod.Spec.NodeName = r.kubelet.Node
-				pod.Annotations = map[string]string{kube.StartupBoostKey: boost, apiserver.HoldKey: "true"}
-				r.must(r.Client.Create(t.Context(), pod))
-				apiserver.WaitFor(r, r.Client, pod, "about to start", func(p *corev1.Pod) bool {
-					return len(p.Status.InitContainerStatuses) > 0
-				})
-				l.becomes(pod, "recorded", func(pa *v1alpha1.PodAllocation) bool {
-					return pa != nil && recorded(pa) && pa.Status.Reason != string(reasons.ResizeInFlight)
-				})
-				r.annotate(pod, apiserver.HoldKey, apiserver.Unseen) // its status is the test's from now on
-				attempt := func(n int32) {
-					for _, state := range []corev1.ContainerState{
-						{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
-						{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, FinishedAt: metav1.Now()}},
-						{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-					} {
-						r.harm(pod, func(s *corev1.PodStatus) {
-							s.InitContainerStatuses[0].State, s.InitContainerStatuses[0].RestartCount = state, n
-						})
-						l.look(pod)
-					}
-				}
-				attempt(0)
-				if pa := l.stored(pod); pa.Status.Reason != string(reasons.NotRunning) {
-					t.Errorf("it has failed once: status %+v", pa.Status)
-				}
-				writes := len(l.writes())
-				for n := range int32(3) {
-					attempt(n + 1)
-				}
-				if more := l.writes()[writes:]; len(more) > 0 {
-					t.Errorf("three more attempts cost writes: %q", more)
-				}
-				r.harm(pod, func(s *corev1.PodStatus) {
-					s.InitContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
-				})
-				r.starts(pod)
-				l.settlesAt(pod, 2000)
-			})
+	eachInMemory(t, map[string]string{"with a boost": "3", "without": "off"}, func(t *testing.T, r *rig, boost string) {
+		l := r.live()
+		migrate := apiserver.Container("migrate", "100m", "100m")
+		pod := r.held("web", map[string]string{kube.StartupBoostKey: boost}, migrate)
+		l.becomes(pod, "recorded", func(pa *v1alpha1.PodAllocation) bool {
+			return pa != nil && recorded(pa) && pa.Status.Reason != string(reasons.ResizeInFlight)
 		})
-	}
+		r.annotate(pod, apiserver.HoldKey, apiserver.Unseen) // its status is the test's from now on
+		attempt := func(n int32) {
+			for _, state := range []corev1.ContainerState{
+				{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+				{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, FinishedAt: metav1.Now()}},
+				{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			} {
+				r.harm(pod, func(s *corev1.PodStatus) {
+					s.InitContainerStatuses[0].State, s.InitContainerStatuses[0].RestartCount = state, n
+				})
+				l.look(pod)
+			}
+		}
+		attempt(0)
+		if pa := l.stored(pod); pa.Status.Reason != string(reasons.NotRunning) {
+			t.Errorf("it has failed once: status %+v", pa.Status)
+		}
+		writes := len(l.writes())
+		for n := range int32(3) {
+			attempt(n + 1)
+		}
+		if more := l.writes()[writes:]; len(more) > 0 {
+			t.Errorf("three more attempts cost writes: %q", more)
+		}
+		r.harm(pod, func(s *corev1.PodStatus) {
+			s.InitContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+		})
+		r.starts(pod)
+		l.settlesAt(pod, 2000)
+	})
 }
 
 // TestNoBoostOnOldKubelets: whether an older kubelet can resize shows only once the pod runs, so a pod there has no

@@ -3,13 +3,11 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -28,32 +26,6 @@ func (l *life) lowered(name string) *corev1.Pod {
 	l.becomes(pod, "lowered", func(*v1alpha1.PodAllocation) bool { return l.limit(pod) == 200 })
 	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 	return pod
-}
-
-// TestRecommendGivesBack: a change from enforce to recommend, by the label or without it, brings limits
-// below the declared ones back to them, and leaves those above.
-func TestRecommendGivesBack(t *testing.T) {
-	for name, change := range map[string]func(*rig){
-		"label": func(r *rig) { r.mode(r.namespace, kube.ModeRecommend) },
-		"unlabelled": func(r *rig) {
-			r.merge(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}, `{"metadata":{"labels":{"mbcas.io/mode":null}}}`)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, func(t *testing.T, r *rig) {
-				l := r.live()
-				raised, lowered := l.raised("raised"), l.lowered("lowered")
-				change(r)
-				l.gets(lowered, 500)
-				l.settles(lowered, v1alpha1.PhaseNotApplied, reasons.Recommending)
-				pa := l.settles(raised, v1alpha1.PhaseNotApplied, reasons.Recommending)
-				r.limitIs(raised, 2000, "in mode recommend")
-				if want := lifecycle.Sentence(reasons.Recommending, "the limits that MBCAS raised stay until the mode is restore or off"); pa.Status.Message != want {
-					t.Errorf("message %q, want %q", pa.Status.Message, want)
-				}
-			})
-		})
-	}
 }
 
 // TestRaisedRequestIsRestored: a request that was raised in place above the declared limit does not keep
@@ -81,44 +53,39 @@ func TestRaisedRequestIsRestored(t *testing.T) {
 // TestDeafWatchRestoresNothing: where the cache shows an old Lease and the API server a fresh one,
 // nothing is restored; nor where the API server does not answer. It is asked once.
 func TestDeafWatchRestoresNothing(t *testing.T) {
-	for name, c := range map[string]struct {
+	type answer struct {
 		live  func(*coordinationv1.Lease, time.Time) error
 		limit cpu.Milli
-	}{
-		"a fresh Lease": {func(l *coordinationv1.Lease, now time.Time) error {
-			l.Spec.RenewTime.Time = now
-			return nil
-		}, 2000},
-		"no answer": {func(*coordinationv1.Lease, time.Time) error { return errors.New("no answer") }, 2000},
-		"the same":  {func(*coordinationv1.Lease, time.Time) error { return nil }, 500},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, func(t *testing.T, r *rig) {
-				r.config.Actuator.MaxDecreaseFactor = 100
-				l := r.live()
-				pod := l.raised("web")
-				asked := 0
-				l.liveness.Live = interceptor.NewClient(r.Client, interceptor.Funcs{
-					Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-						if err := w.Get(ctx, key, o, opts...); err != nil {
-							return err
-						}
-						asked++
-						return c.live(o.(*coordinationv1.Lease), l.Reconciler.Now())
-					},
-				})
-				l.ahead += r.config.RestoreAfter + time.Minute
-				for range 5 {
-					l.look(pod)
-				}
-				if c.limit == 500 {
-					l.settles(pod, v1alpha1.PhaseRestored, reasons.AgentUnresponsive)
-				}
-				r.limitIs(pod, c.limit, "after "+fmt.Sprint(r.config.RestoreAfter))
-				if want := map[bool]int{true: 5, false: 1}[name == "no answer"]; asked != want {
-					t.Errorf("the API server was asked %d times for the Lease, want %d", asked, want)
-				}
-			})
-		})
+		asked int
 	}
+	eachInMemory(t, map[string]answer{
+		"a fresh Lease": {func(l *coordinationv1.Lease, now time.Time) error { l.Spec.RenewTime.Time = now; return nil }, 2000, 1},
+		"no answer":     {func(*coordinationv1.Lease, time.Time) error { return errors.New("no answer") }, 2000, 5},
+		"the same":      {func(*coordinationv1.Lease, time.Time) error { return nil }, 500, 1},
+	}, func(t *testing.T, r *rig, c answer) {
+		r.config.Actuator.MaxDecreaseFactor = 100
+		l := r.live()
+		pod := l.raised("web")
+		asked := 0
+		l.liveness.Live = interceptor.NewClient(r.Client, interceptor.Funcs{
+			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if err := w.Get(ctx, key, o, opts...); err != nil {
+					return err
+				}
+				asked++
+				return c.live(o.(*coordinationv1.Lease), l.Reconciler.Now())
+			},
+		})
+		l.ahead += r.config.RestoreAfter + time.Minute
+		for range 5 {
+			l.look(pod)
+		}
+		if c.limit == 500 {
+			l.settles(pod, v1alpha1.PhaseRestored, reasons.AgentUnresponsive)
+		}
+		r.limitIs(pod, c.limit, "once the agent has been unresponsive for long")
+		if asked != c.asked {
+			t.Errorf("the API server was asked %d times for the Lease, want %d", asked, c.asked)
+		}
+	})
 }

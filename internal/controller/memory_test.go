@@ -21,12 +21,10 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/dispatch"
-	"github.com/mbcas/mbcas/internal/eligibility"
 	"github.com/mbcas/mbcas/internal/events"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/nodeallocation"
-	"github.com/mbcas/mbcas/internal/objectcache"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -59,37 +57,6 @@ func running(uid string, limit cpu.Milli, mine bool) *corev1.Pod {
 	return pod
 }
 
-// TestTrimKeepsTheProof: what proves which limits are declared, and which pods take part, is in the
-// cache; the API server's answer to a resize is remembered in the same form.
-func TestTrimKeepsTheProof(t *testing.T) {
-	pod := running("p", 500, true)
-	pod.Annotations = map[string]string{"big": "x", kube.ManagedKey: "false", kube.MaxCPUKey: "2"}
-	pod.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{}}}}}`)
-	pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{
-		Manager: "kubelet", Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`),
-	})
-	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "b"}}
-	full := pod.DeepCopy()
-	transform := objectcache.NewTransform()
-	for range 2 { // client-go may trim what it has trimmed before
-		if _, err := transform(pod); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(pod.ManagedFields) != 2 || pod.ManagedFields[0].FieldsV1 != nil || len(pod.Annotations) != 2 || pod.Spec.Containers[0].Env != nil {
-		t.Errorf("trimmed to %+v", pod)
-	}
-	if !reflect.DeepEqual(kube.PossiblyWrittenByMBCAS(pod), kube.PossiblyWrittenByMBCAS(full)) {
-		t.Error("the proof is another after trimming")
-	}
-	for _, mode := range []kube.Mode{kube.ModeOff, kube.ModeEnforce} {
-		after := eligibility.Reasons(eligibility.Pod{Pod: pod, Mode: mode, System: "mbcas-system"})
-		if !reflect.DeepEqual(after, eligibility.Reasons(eligibility.Pod{Pod: full, Mode: mode, System: "mbcas-system"})) {
-			t.Errorf("the reasons are others after trimming: %v", after)
-		}
-	}
-}
-
 // collected reports whether the garbage collector frees what p points to. One cycle may leave it:
 // another that runs already has marked it.
 func collected[T any](p weak.Pointer[T]) bool {
@@ -105,7 +72,7 @@ func collected[T any](p weak.Pointer[T]) bool {
 // start, keep alive neither the list that the pod was in, nor the resize with its answer.
 func TestKeepsNoPodOfAList(t *testing.T) {
 	r := &Reconciler{Config: DefaultConfig(), Now: func() time.Time { return noon }}
-	r.jitter = func(d time.Duration) time.Duration { return d }
+	r.jitter = exactly
 	lookedAt := func() (*podState, weak.Pointer[corev1.Pod]) {
 		list := []corev1.Pod{*running("a", 500, true), *running("p", 500, true), *running("z", 500, true)}
 		return &podState{pod: &list[1], rec: &record{}}, weak.Make(&list[0])
@@ -262,11 +229,8 @@ func TestEveryPurposeIsNamed(t *testing.T) {
 func TestALapseKeepsWhatHolds(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		l := r.live()
-		pod, tries := l.raised("web"), 0
-		l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
-			tries++
-			return podresize.Result{Outcome: podresize.PolicyRefused}
-		}}
+		pod := l.raised("web")
+		tries := l.refuse(podresize.PolicyRefused)
 		r.publish(pod, "0.000", app(3000))
 		_, err := l.Reconcile(t.Context(), request(r.kubelet.Node))
 		r.must(err)
@@ -274,8 +238,8 @@ func TestALapseKeepsWhatHolds(t *testing.T) {
 		z.Tenure = 1
 		l.steps()
 		l.look(pod)
-		if tries != 2 {
-			t.Errorf("%d tries, want the second after the answer of another tenure", tries)
+		if *tries != 2 {
+			t.Errorf("%d tries, want the second after the answer of another tenure", *tries)
 		}
 		n := l.memory.nodes[r.kubelet.Node]
 		rec := n.records[pod.UID]
@@ -301,28 +265,20 @@ func TestThrottledNodesAreKnown(t *testing.T) {
 		l := r.live()
 		pod := l.newPod("web")
 		r.mode(r.namespace, kube.ModeRecommend)
-		check := func(what string, want bool) {
-			t.Helper()
-			if _, err := l.once(); err != nil {
-				t.Fatal(err)
-			}
-			if got := l.memory.throttled(r.kubelet.Node); got != want {
-				t.Errorf("%s: %v, want %v", what, got, want)
+		if l.look(pod); l.memory.throttled(r.kubelet.Node) {
+			t.Error("throttled without a decision")
+		}
+		for _, c := range []struct {
+			demand cpu.Milli
+			want   bool
+		}{{2000, true}, {100, false}} {
+			d := capped(v1alpha1.BoundByNothing)
+			d.Demand = c.demand
+			r.decide(pod, d, app(2000))
+			l.look(pod)
+			if got := l.memory.throttled(r.kubelet.Node); got != c.want {
+				t.Errorf("with a demand of %v: %v, want %v", c.demand, got, c.want)
 			}
 		}
-		check("without a decision", false)
-		d := capped(v1alpha1.BoundByNothing)
-		d.Demand = 2000
-		r.decide(pod, d, app(2000))
-		l.until("it demands more", func() (bool, any) {
-			_, err := l.once()
-			return l.memory.throttled(r.kubelet.Node), err
-		})
-		d.Demand = 100
-		r.decide(pod, d, app(2000))
-		l.until("it demands less", func() (bool, any) {
-			_, err := l.once()
-			return !l.memory.throttled(r.kubelet.Node), err
-		})
 	})
 }

@@ -16,14 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
-	"github.com/mbcas/mbcas/market"
 )
 
 func cpus(q string) corev1.ResourceList {
@@ -103,39 +100,27 @@ func TestLimitRangeDefaultsAreNotTaken(t *testing.T) {
 	}
 }
 
-// TestFirstResizeIsTriedDry: what admission adds to a resize is found before anything is stored, and
-// once for each pod and set of LimitRanges.
+// TestFirstResizeIsTriedDry: whether admission would change more than the limit is asked before the first resize,
+// once for each pod and set of LimitRanges. What admission changes then: TestWouldMutate (actuator/podresize).
 func TestFirstResizeIsTriedDry(t *testing.T) {
-	r := newRig(t)
-	l, runs := r.live(), 0
-	l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, dry: func(_ *corev1.Pod, next func() podresize.Result) podresize.Result {
-		runs++
-		return next()
-	}}
-	pod := l.raised("web")
-	l.settlesAt(pod, 3000)
-	if runs != 1 {
-		t.Errorf("%d dry runs for two resizes, want one", runs)
-	}
-	r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpus("4")})
-	l.settlesAt(pod, 2000)
-	l.settlesAt(pod, 3000)
-	if runs != 2 {
-		t.Errorf("%d dry runs after a LimitRange came, want two", runs)
-	}
-	r.MutateResizes(t, r.namespace, apiserver.Change{Op: "replace", Path: "/spec/containers/0/resources/requests/cpu", Value: "50m"})
-	fresh := r.pod("fresh", "100m", "500m")
-	r.until("the API server knows the policy or webhook", func() (bool, any) {
-		move := actuator.Move{UID: string(fresh.UID), Changes: []actuator.Change{{Container: "app", From: 500, To: 1000}}}
-		got := l.counter.Resizer.DryRun(t.Context(), fresh, move)
-		return got.Outcome == podresize.WouldMutate, got
+	inMemory(t, func(t *testing.T, r *rig) {
+		l, runs := r.live(), 0
+		l.resizes.Resizer = fakeResizer{Resizer: l.counter, dry: func(_ *corev1.Pod, next func() podresize.Result) podresize.Result {
+			runs++
+			return next()
+		}}
+		pod := l.raised("web")
+		l.settlesAt(pod, 3000)
+		if runs != 1 {
+			t.Errorf("%d dry runs for two resizes, want one", runs)
+		}
+		r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpus("4")})
+		l.settlesAt(pod, 2000)
+		l.settlesAt(pod, 3000)
+		if runs != 2 {
+			t.Errorf("%d dry runs after a LimitRange came, want two", runs)
+		}
 	})
-	l.settles(fresh, v1alpha1.PhasePending, reasons.NoDecisionYet)
-	r.publish(fresh, "0.000", app(2000))
-	l.settles(fresh, v1alpha1.PhaseFailed, reasons.AdmissionWouldMutate)
-	if got := r.read(fresh); got.Generation != fresh.Generation {
-		t.Errorf("the pod was changed: %+v", got.Spec.Containers)
-	}
 }
 
 // TestRetriesOnceTheCauseIsGone: what was refused for the sake of a LimitRange or a quota waits to be
@@ -146,39 +131,36 @@ func TestRetriesOnceTheCauseIsGone(t *testing.T) {
 		status := `{"status":{"hard":{"limits.cpu":"` + hard + `"},"used":{"limits.cpu":"` + used + `"}}}`
 		r.must(r.Client.Status().Patch(r.Context(), q, client.RawPatch(types.MergePatchType, []byte(status))))
 	}
-	for name, c := range map[string]struct {
+	type refusal struct {
 		outcome podresize.Outcome
 		reason  reasons.Reason
 		goes    func(*rig, *corev1.ResourceQuota)
-	}{
+	}
+	eachInMemory(t, map[string]refusal{
 		"limit-range": {podresize.LimitRangeRefused, reasons.LimitRangeRefused, func(r *rig, _ *corev1.ResourceQuota) {
 			r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpus("3")})
 		}},
 		"larger-quota": {podresize.QuotaExceeded, reasons.QuotaExceeded, func(r *rig, q *corev1.ResourceQuota) { room(r, q, "40", "7") }},
 		"freed-quota":  {podresize.QuotaExceeded, reasons.QuotaExceeded, func(r *rig, q *corev1.ResourceQuota) { room(r, q, "30", "3") }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, func(t *testing.T, r *rig) {
-				q := r.quota("30")
-				room(r, q, "30", "5") // and what the pod has
-				l := r.live()
-				pod := l.newPod(name)
-				l.resizes.Resizer = answer(c.outcome)
-				r.publish(pod, "0.000", app(2000))
-				l.settles(pod, v1alpha1.PhaseFailed, c.reason)
-				l.resizes.Resizer = l.counter
-				room(r, q, "30", "7") // less is left than before
-				l.look(pod)
-				l = r.live()
-				l.look(pod)
-				l.look(pod)
-				r.limitIs(pod, 500, "while the cause stands")
-				c.goes(r, q)
-				l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-				r.limitIs(pod, 2000, "once the cause is gone")
-			})
-		})
-	}
+	}, func(_ *testing.T, r *rig, c refusal) {
+		q := r.quota("30")
+		room(r, q, "30", "5") // and what the pod has
+		l := r.live()
+		pod := l.newPod("web")
+		l.resizes.Resizer = answer(c.outcome)
+		r.publish(pod, "0.000", app(2000))
+		l.settles(pod, v1alpha1.PhaseFailed, c.reason)
+		l.resizes.Resizer = l.counter
+		room(r, q, "30", "7") // less is left than before
+		l.look(pod)
+		l = r.live()
+		l.look(pod)
+		l.look(pod)
+		r.limitIs(pod, 500, "while the cause stands")
+		c.goes(r, q)
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		r.limitIs(pod, 2000, "once the cause is gone")
+	})
 }
 
 func hpa(namespace, name string, target kube.Target, percent int32) *autoscalingv2.HorizontalPodAutoscaler {
@@ -295,26 +277,4 @@ func (r *rig) priorityClass(name string, value int32, byDefault bool) *schedulin
 		return err == nil && pod.Spec.Priority != nil && *pod.Spec.Priority == value, err
 	})
 	return class
-}
-
-// TestPriorityIsThatOfThePod: what counts is the priority that the API server gave the pod from its
-// class, or from the global default; a class that changes or goes changes no running pod.
-func TestPriorityIsThatOfThePod(t *testing.T) {
-	r := newRig(t)
-	gold := r.priorityClass("gold", 4000, false)
-	r.priorityClass("low", -10, false)
-	r.priorityClass("usual", 2000, true)
-	for class, want := range map[string]int32{"gold": 200, "low": 50, "": 150, "system-cluster-critical": 800} {
-		pod := apiserver.Pod(r.namespace, "of-"+class+"-class", apiserver.Container("app", "200m", "500m"))
-		pod.Spec.PriorityClassName = class
-		bidder := allocation.DemandPod(r.kubelet.Run(t, pod), nil, 4000)
-		if bidder.PriorityPercent != want || bidder.Budget != market.Budget(2*want) {
-			t.Errorf("class %q: %d %%, budget %v, want %d %% and %d", class, bidder.PriorityPercent, bidder.Budget, want, 2*want)
-		}
-	}
-	r.must(r.Client.Delete(t.Context(), gold))
-	pod := r.read(apiserver.Pod(r.namespace, "of-gold-class"))
-	if got := allocation.DemandPod(pod, nil, 4000).PriorityPercent; got != 200 {
-		t.Errorf("%d %% after its class was deleted, want 200", got)
-	}
 }

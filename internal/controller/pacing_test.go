@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -75,15 +75,6 @@ func TestPriorities(t *testing.T) {
 // exactly is a jitter of nothing.
 func exactly(d time.Duration) time.Duration { return d }
 
-// TestTokensOfOutcomes: a resize that changes nothing gives its token back.
-func TestTokensOfOutcomes(t *testing.T) {
-	for o := podresize.Accepted; o <= podresize.NoDryRun; o++ {
-		if (podresize.Result{Outcome: o}).MayHaveChanged() != (o == podresize.Accepted || o == podresize.Unknown) {
-			t.Errorf("%v gives its token back, or not", o)
-		}
-	}
-}
-
 // healthyBeside runs a pod in another namespace of the node.
 func (r *rig) healthyBeside() *corev1.Pod {
 	r.Helper()
@@ -111,12 +102,11 @@ func TestHangingWebhooks(t *testing.T) {
 			l.ahead += podresize.Timeout
 			return podresize.Result{Outcome: podresize.Unknown, Message: "no answer"}
 		}, dry: answer(podresize.Unknown).(fakeResizer).dry, Resizer: l.counter}
-		var pods []*corev1.Pod
+		healthy := r.healthyBeside()
+		pods := []*corev1.Pod{healthy}
 		for i := range 3 {
 			pods = append(pods, r.pod(fmt.Sprintf("sick-%d", i), "100m", "500m"))
 		}
-		healthy := r.healthyBeside()
-		pods = append(pods, healthy)
 		l.look(healthy)
 		for _, pod := range pods {
 			r.publish(pod, "0.000", app(2000))
@@ -142,7 +132,6 @@ func TestHangingWebhooks(t *testing.T) {
 		if tries > 12 {
 			t.Errorf("%d attempts in ten minutes, want some for the breaker and a probe now and then", tries)
 		}
-		r.must(r.Client.Delete(t.Context(), healthy))
 	})
 }
 
@@ -153,13 +142,6 @@ func TestHangsAlone(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		r.config.Nodes = 1
 		hangs := make(chan struct{})
-		var once bool
-		release := func() {
-			if !once {
-				close(hangs)
-				once = true
-			}
-		}
 		sickNamespace := r.namespace
 		r.start(func(re *Reconciler) {
 			re.resizes.Resizer = fakeResizer{Resizer: re.resizes.Resizer, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
@@ -170,7 +152,7 @@ func TestHangsAlone(t *testing.T) {
 				return next()
 			}}
 		})
-		t.Cleanup(release) // before the controller stops
+		t.Cleanup(func() { close(hangs) }) // before the controller stops
 		var sick []*corev1.Pod
 		for i := range 12 {
 			sick = append(sick, r.pod(fmt.Sprintf("sick-%d", i), "50m", "500m"))
@@ -188,57 +170,50 @@ func TestHangsAlone(t *testing.T) {
 		for _, pod := range sick {
 			r.limitIs(pod, 500, "while its resize hangs")
 		}
-		release()
-		r.must(r.Client.Delete(t.Context(), healthy))
 	})
 }
 
 // TestRefusedInOneNamespace: an authorizer that refuses in one namespace costs only that one. The gate
 // stays open as long as a review by the API server says that resizes are allowed.
 func TestRefusedInOneNamespace(t *testing.T) {
-	for name, outcome := range map[string]podresize.Outcome{"not-allowed": podresize.NotAllowed, "not-served": podresize.NotServed} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, func(t *testing.T, r *rig) {
-				l := r.live()
-				l.jitter = exactly
-				tries := 0
-				l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
-					if pod.Namespace != r.namespace {
-						return next()
-					}
-					tries++
-					return podresize.Result{Outcome: outcome, Message: "because"}
-				}}
-				fenced, second, healthy := r.pod("fenced-"+name, "100m", "500m"), r.pod("second-"+name, "100m", "500m"), r.healthyBeside()
-				l.look(healthy)
-				for _, pod := range []*corev1.Pod{fenced, second, healthy} {
-					r.publish(pod, "0.000", app(2000))
-				}
-				l.look(healthy)
-				if tries == 0 || tries > 2 {
-					t.Errorf("%d tries, want no more than what was under way", tries)
-				}
-				r.limitIs(healthy, 2000, "of a pod of another namespace")
-				if reason, _ := l.Gate.Closed(); reason != "" {
-					t.Errorf("the gate is closed: %s", reason)
-				}
-				r.must(l.Gate.Check(t.Context()))
-				if reason, why := l.Gate.Closed(); reason != "" {
-					t.Errorf("the gate is closed after a check: %s, %s", reason, why)
-				}
-				before := tries
-				l.pass(7 * time.Second) // the back-off of the pods is over, the breaker is open
-				if s := l.look(fenced).Status; tries != before || !strings.Contains(s.Message, r.namespace) {
-					t.Errorf("%d more tries; status %+v, want its namespace named", tries-before, s)
-				}
-				l.resizes.Resizer = l.counter
-				l.pass(time.Minute)
-				l.settles(fenced, v1alpha1.PhaseApplied, reasons.Settled)
-				l.settles(second, v1alpha1.PhaseApplied, reasons.Settled)
-				r.must(r.Client.Delete(t.Context(), healthy))
-			})
-		})
-	}
+	eachInMemory(t, map[string]podresize.Outcome{
+		"not allowed": podresize.NotAllowed, "not served": podresize.NotServed,
+	}, func(t *testing.T, r *rig, outcome podresize.Outcome) {
+		l := r.live()
+		l.jitter = exactly
+		tries := 0
+		l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+			if pod.Namespace != r.namespace {
+				return next()
+			}
+			tries++
+			return podresize.Result{Outcome: outcome, Message: "because"}
+		}}
+		fenced, second, healthy := r.pod("fenced", "100m", "500m"), r.pod("second", "100m", "500m"), r.healthyBeside()
+		l.look(healthy)
+		for _, pod := range []*corev1.Pod{fenced, second, healthy} {
+			r.publish(pod, "0.000", app(2000))
+		}
+		l.look(healthy)
+		if tries == 0 || tries > 2 {
+			t.Errorf("%d tries, want no more than what was under way", tries)
+		}
+		r.limitIs(healthy, 2000, "of a pod of another namespace")
+		before, _ := l.Gate.Closed()
+		r.must(l.Gate.Check(t.Context()))
+		if reason, why := l.Gate.Closed(); before != "" || reason != "" {
+			t.Errorf("the gate is closed for %q, after a check for %q: %s", before, reason, why)
+		}
+		tried := tries
+		l.pass(7 * time.Second) // the back-off of the pods is over, the breaker is open
+		if s := l.look(fenced).Status; tries != tried || !strings.Contains(s.Message, r.namespace) {
+			t.Errorf("%d more tries; status %+v, want its namespace named", tries-tried, s)
+		}
+		l.resizes.Resizer = l.counter
+		l.pass(time.Minute)
+		l.settles(fenced, v1alpha1.PhaseApplied, reasons.Settled)
+		l.settles(second, v1alpha1.PhaseApplied, reasons.Settled)
+	})
 }
 
 // TestAPanicCostsItsPod: where the decision about a pod panics, or its resize does, the others go on, and the
@@ -269,11 +244,7 @@ func TestAPanicCostsItsPod(t *testing.T) {
 		if !strings.Contains(r.audit.String(), `"pod":"bad"`) {
 			t.Error("no audit line about the attempt")
 		}
-		panics := func() float64 {
-			var m dto.Metric
-			r.must(l.Metrics.Panics.Write(&m))
-			return m.GetCounter().GetValue()
-		}
+		panics := func() float64 { return testutil.ToFloat64(l.Metrics.Panics) }
 		if panics() != 1 {
 			t.Errorf("%v panics are counted, want 1", panics())
 		}
@@ -294,69 +265,6 @@ func TestAPanicCostsItsPod(t *testing.T) {
 		})
 		if len(tasks) != 1 || tasks[0].pod != good || look.recheckAt.IsZero() || !slices.Equal(look.leftOut, []types.UID{bad.UID}) || panics() != 2 {
 			t.Errorf("%d tasks and %v panics, want the task of the other pod", len(tasks), panics())
-		}
-	})
-}
-
-// TestShortWaitIsNotWritten: a pod that waits some seconds for a token is not written to, and is
-// resized in its turn.
-func TestShortWaitIsNotWritten(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		r.config.Resizes.Burst, r.config.Resizes.PerSecond, r.config.Resizes.PerNode = 1, 1, 0
-		l := r.live()
-		pods := []*corev1.Pod{l.newPod("a"), l.newPod("b"), l.newPod("c")}
-		for _, pod := range pods {
-			r.publish(pod, "0.000", app(2000))
-		}
-		before := len(l.writes())
-		l.look(pods[0])
-		// The dry run, the resize and what became of it.
-		if n := len(l.writes()) - before; n != 3 || l.counter.resizes() != 1 {
-			t.Errorf("%d writes and %d resizes, want 3 and 1", n, l.counter.resizes())
-		}
-		waiting := 0
-		for _, pod := range pods {
-			if pa := r.stored(pod); pa.Status.Reason == string(reasons.NoDecisionYet) {
-				waiting++
-			}
-		}
-		if waiting != 2 {
-			t.Errorf("%d pods have the status of before, want the 2 that wait", waiting)
-		}
-		l.until("all have had their turn", func() (bool, any) {
-			l.ahead += 500 * time.Millisecond
-			l.look(pods[0])
-			return l.counter.resizes() == 3, l.counter.resizes()
-		})
-	})
-}
-
-// TestTheTurnOutlastsTheDecision: a pod that has waited for its turn for longer than its decision was
-// fresh is resized in its turn, as its agent stands by the decision; without the agent it is not.
-func TestTheTurnOutlastsTheDecision(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		r.config.Resizes.Burst, r.config.Resizes.PerSecond, r.config.Resizes.PerNode = 1, 0.01, 0
-		l := r.live()
-		pods := []*corev1.Pod{l.newPod("first"), l.newPod("second"), l.newPod("third")}
-		l.pass(105 * time.Second) // the burst is there
-		for _, pod := range pods {
-			r.publish(pod, "0.000", app(2000))
-			l.look(pod)
-		}
-		l.pass(105 * time.Second) // no look meanwhile
-		l.look(pods[1])
-		r.limitIs(pods[1], 2000, "in its turn")
-		r.limitIs(pods[2], 500, "before its turn")
-		l.ahead += 105 * time.Second // the agent is unresponsive
-		if !l.steps() {
-			t.Error("the third pod has had no turn")
-		}
-		if s := l.look(pods[2]).Status; s.Reason != string(reasons.AgentUnresponsive) {
-			t.Errorf("status %+v", s)
-		}
-		r.limitIs(pods[2], 500, "without its agent")
-		if l.counter.resizes() != 2 {
-			t.Errorf("%d resizes, want 2", l.counter.resizes())
 		}
 	})
 }

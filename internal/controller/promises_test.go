@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"reflect"
 	"strings"
@@ -15,7 +16,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -37,13 +37,7 @@ func TestRecordsBeforeResizing(t *testing.T) {
 		l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
 			seen++
 			r.declaredIs(r.stored(pod), app(500))
-			cm := &corev1.ConfigMap{}
-			key := client.ObjectKey{Namespace: r.config.Namespace, Name: restore.LedgerName(r.kubelet.Node)}
-			r.must(r.Client.Get(r.Context(), key, cm))
-			e, ok := restore.ReadEntry(cm, pod.UID)
-			if !ok || !kube.SameLimits(e.Limits, []v1alpha1.ContainerLimit{app(500)}) || e.Pod != pod.Name {
-				t.Errorf("ledger entry at the time of a resize: %+v", e)
-			}
+			r.ledgerIs(pod, app(500))
 			return next()
 		}}
 		l.raised("web")
@@ -75,13 +69,18 @@ func (r *rig) vanish(pod *corev1.Pod, what lose) {
 }
 
 func TestNeverForgetsDeclared(t *testing.T) {
-	for name, lost := range map[string]struct {
+	type lost struct {
 		what            []lose
 		memory, writers bool
 		template        string
 		want            reasons.Reason
 		declared        cpu.Milli // 0: unknown
-	}{
+	}
+	phases := map[reasons.Reason]v1alpha1.Phase{
+		reasons.NoDecisionYet: v1alpha1.PhasePending, reasons.Settled: v1alpha1.PhaseApplied,
+		reasons.DeclaredLimitUnknown: v1alpha1.PhaseNotApplied,
+	}
+	eachInMemory(t, map[string]lost{
 		"allocation":             {[]lose{theAllocation}, false, false, "", reasons.NoDecisionYet, 500},
 		"allocation-and-ledger":  {[]lose{theAllocation, theLedger}, false, false, "", reasons.NoDecisionYet, 500},
 		"allocation-and-memory":  {[]lose{theAllocation}, true, false, "", reasons.NoDecisionYet, 500},
@@ -89,37 +88,29 @@ func TestNeverForgetsDeclared(t *testing.T) {
 		"all-with-template":      {[]lose{theAllocation, theLedger}, true, false, "600m", reasons.NoDecisionYet, 600},
 		"all":                    {[]lose{theAllocation, theLedger}, true, false, "", reasons.DeclaredLimitUnknown, 0},
 		"all-and-managed-fields": {[]lose{theAllocation, theLedger}, true, true, "", reasons.DeclaredLimitUnknown, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, func(t *testing.T, r *rig) {
-				l := r.live()
-				pod := r.templated(name, lost.template)
-				l.settlesAt(pod, 2000)
-				for _, what := range lost.what {
-					r.vanish(pod, what)
-				}
-				if lost.writers {
-					r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
-				}
-				if lost.memory {
-					l = r.live()
-				}
-				phase := map[reasons.Reason]v1alpha1.Phase{
-					reasons.NoDecisionYet: v1alpha1.PhasePending, reasons.Settled: v1alpha1.PhaseApplied,
-					reasons.DeclaredLimitUnknown: v1alpha1.PhaseNotApplied,
-				}[lost.want]
-				pa := l.settles(pod, phase, lost.want)
-				if lost.declared > 0 {
-					r.declaredIs(pa, app(lost.declared))
-				} else {
-					r.declaredIs(pa)
-					r.publish(pod, "0.000", app(3000))
-					l.settles(pod, phase, lost.want)
-				}
-				r.limitIs(pod, 2000, "as before")
-			})
-		})
-	}
+	}, func(_ *testing.T, r *rig, lost lost) {
+		l := r.live()
+		pod := r.templated("web", lost.template)
+		l.settlesAt(pod, 2000)
+		for _, what := range lost.what {
+			r.vanish(pod, what)
+		}
+		if lost.writers {
+			r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
+		}
+		if lost.memory {
+			l = r.live()
+		}
+		pa := l.settles(pod, phases[lost.want], lost.want)
+		if lost.declared > 0 {
+			r.declaredIs(pa, app(lost.declared))
+		} else {
+			r.declaredIs(pa)
+			r.publish(pod, "0.000", app(3000))
+			l.settles(pod, phases[lost.want], lost.want)
+		}
+		r.limitIs(pod, 2000, "as before")
+	})
 }
 
 // templated runs a pod, of a ReplicaSet with that limit in its template unless it is "".
@@ -137,33 +128,6 @@ func (r *rig) templated(name, template string) *corev1.Pod {
 		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
 	}
 	return r.kubelet.Run(r, p)
-}
-
-// TestTemplateOfARevision: a pod of a StatefulSet was made from the revision that it names.
-func TestTemplateOfARevision(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		finder := restore.Finder{Live: r.Client, Namespace: r.config.Namespace}
-		// The template of the StatefulSet is newer (900m) than the revision that the pod was made from
-		// (600m).
-		yes := true
-		owner := []metav1.OwnerReference{{
-			APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "11111111-2222-3333-4444-555555555555", Controller: &yes,
-		}}
-		rev := &appsv1.ControllerRevision{}
-		rev.Namespace, rev.Name, rev.OwnerReferences = r.namespace, "db-7d9f", owner
-		rev.Data.Raw = []byte(`{"spec":{"template":{"$patch":"replace","spec":{"containers":[{"name":"app",` +
-			`"resources":{"requests":{"cpu":"100m"},"limits":{"cpu":"600m"}}}]}}}}`)
-		r.must(r.Client.Create(r.Context(), rev))
-		for _, label := range []string{"db-7d9f", "7d9f"} {
-			pod := apiserver.Pod(r.namespace, "db", apiserver.Container("app", "100m", "500m"))
-			pod.OwnerReferences, pod.Labels = owner, map[string]string{appsv1.ControllerRevisionHashLabelKey: label}
-			pod.UID, pod.Spec.NodeName, pod.Generation = "web", "n1", 2 // and nothing tells which manager wrote the limits
-			found, err := finder.Find(t.Context(), pod, restore.Records{})
-			if err != nil || !kube.SameLimits(found.Limits, []v1alpha1.ContainerLimit{app(600)}) {
-				t.Errorf("label %s: declared limits %v, %v: want app=600m", label, found.Limits, err)
-			}
-		}
-	})
 }
 
 // TestComesBackQuietly plays one history - a pod appears, is raised, is lowered and restored - and
@@ -257,43 +221,20 @@ func TestHoldsOffAfterExternalChange(t *testing.T) {
 	})
 }
 
-// TestHoldsOffAfterALimitIsSetBack: a controller raises a pod and stops before it records that. Another
-// client sets the limit back to the one that is recorded, and the pod is left alone after that, once.
-func TestHoldsOffAfterALimitIsSetBack(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
-		pod := l.newPod("web")
-		l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
-		r.resizeAs(kube.FieldManager, pod, "2")
-		r.resizeAs("another-client", pod, "500m")
-		r.publish(pod, "0.000", app(2000))
-		r.declaredIs(l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange), app(500))
-		r.limitIs(pod, 500, "as another client set it")
-		l.pass(l.Config.ExternalChangeHoldOff + time.Second)
-		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-		r.limitIs(pod, 2000, "after the hold-off")
-	})
-}
-
 // TestLeavesNothingBehind: that of a pod that opts out: TestFollowsEvents.
 func TestLeavesNothingBehind(t *testing.T) {
-	t.Run("opted out after its allocation was deleted", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, r *rig) {
-			l := r.live()
-			pod := l.raised("optout-late")
+	eachInMemory(t, map[string]func(*rig, *corev1.Pod){
+		"opted out after its allocation was deleted": func(r *rig, pod *corev1.Pod) {
 			r.vanish(pod, theAllocation)
 			r.label(pod, "false")
-			l.gets(pod, 500)
-		})
-	})
-	t.Run("mode off", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, r *rig) {
-			l := r.live()
-			pod := l.raised("off")
-			r.mode(r.namespace, kube.ModeOff)
-			l.becomes(pod, "gone", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
-			r.limitIs(pod, 500, "as declared")
-		})
+		},
+		"mode off": func(r *rig, _ *corev1.Pod) { r.mode(r.namespace, kube.ModeOff) },
+	}, func(_ *testing.T, r *rig, leave func(*rig, *corev1.Pod)) {
+		l := r.live()
+		pod := l.raised("web")
+		leave(r, pod)
+		l.gets(pod, 500)
+		l.becomes(pod, "gone", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
 	})
 }
 
@@ -348,14 +289,7 @@ func TestOneRecordOfAResize(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		l := r.live()
 		pod := l.raised("web")
-		statuses := func() (n int) {
-			for _, w := range l.writes() {
-				if strings.HasPrefix(w, "PATCH") && strings.Contains(w, "/podallocations/"+string(pod.UID)+"/status") {
-					n++
-				}
-			}
-			return n
-		}
+		statuses := func() int { return l.requests(http.MethodPatch, "/podallocations/"+string(pod.UID)+"/status") }
 		resize := func(limit cpu.Milli) (written int) {
 			before := statuses()
 			r.kubelet.Answer(pod, apiserver.Ignore)
@@ -414,22 +348,11 @@ func TestStatusesOfANodeAreWrittenAtOnce(t *testing.T) {
 		l.Config.Pods = len(pods)
 		now := l.Reconciler.Now()
 		l.Reconciler.Now = func() time.Time { return now } // as if no write took time
-		if _, err := l.once(); err != nil {
-			t.Fatal(err)
-		}
-		told := 0
+		l.look(pods[0])
 		for _, pod := range pods {
-			var pa v1alpha1.PodAllocation
-			key := types.NamespacedName{Namespace: pod.Namespace, Name: string(pod.UID)}
-			if err := r.Client.Get(t.Context(), key, &pa); err != nil {
-				t.Fatal(err)
+			if s := r.stored(pod).Status; s.Reason != string(reasons.Settled) {
+				t.Errorf("the status of %s is not written: %+v", pod.Name, s)
 			}
-			if pa.Status.Reason == string(reasons.Settled) {
-				told++
-			}
-		}
-		if told != len(pods) {
-			t.Errorf("%d of %d statuses are written, want all", told, len(pods))
 		}
 	})
 }
@@ -456,69 +379,16 @@ func TestQuiet(t *testing.T) {
 }
 
 func TestActsNowhereBlind(t *testing.T) {
-	t.Run("agent unresponsive", func(t *testing.T) {
+	t.Run("agent unresponsive or paused", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, r *rig) {
 			l := r.live()
-			pod := l.raised("unresponsive")
+			pod := l.raised("web")
 			l.ahead = 61 * time.Second
 			r.publish(pod, "0.000", app(3000))
 			l.settles(pod, v1alpha1.PhaseNotApplied, reasons.AgentUnresponsive)
 			r.limitIs(pod, 2000, "while the agent does not renew its Lease")
-			l.pass(0)
-			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			r.limitIs(pod, 3000, "once the agent is back")
-		})
-	})
-	for outcome, reason := range map[podresize.Outcome]reasons.Reason{
-		podresize.NotServed: reasons.ResizeNotServed, podresize.NotAllowed: reasons.PermissionMissing,
-	} {
-		t.Run(outcome.String(), func(t *testing.T) {
-			inMemory(t, func(t *testing.T, r *rig) {
-				l := r.live()
-				asked := &doubt{Discovery: l.Gate.Discovery, Creator: l.Gate.API, reason: reason}
-				l.Gate.Discovery, l.Gate.API, l.Gate.Log = asked, asked, l.Log
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan error)
-				go func() { ended <- l.Gate.Start(ctx) }()
-				defer func() { <-ended }()
-				defer cancel()
-				r.until("the first check", func() (bool, any) { return asked.checks.Load() == 1, asked.checks.Load() })
-				l.resizes.Resizer = answer(outcome)
-				pod := l.newPod(strings.ToLower(outcome.String()))
-				r.publish(pod, "0.000", app(2000))
-				asked.begun.Store(true)
-				before := l.stored(pod).Status
-				if now := l.look(pod).Status; now.Phase != v1alpha1.PhasePending || !reflect.DeepEqual(now, before) {
-					t.Errorf("status %+v, want it as it was: %+v", now, before)
-				}
-				r.until("the gate closes, as the API server says so, too", func() (bool, any) {
-					why, _ := l.Gate.Closed()
-					return why == reason && l.Gate.Ready(nil) != nil, why
-				})
-				// The real API server serves it, and the test's user may: the next check opens the gate again.
-				l.resizes.Resizer = l.counter
-				asked.begun.Store(false)
-				if err := l.Gate.Check(t.Context()); err != nil || l.Gate.Ready(nil) != nil {
-					t.Fatalf("check: %v, ready: %v", err, l.Gate.Ready(nil))
-				}
-				l.pass(time.Minute) // the breaker of the namespace, too
-				l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			})
-		})
-	}
-	t.Run("a user without the right", func(t *testing.T) {
-		r := newRig(t)
-		gate := flowcontrol.NewGate(r.live().Gate.Discovery, r.As(t, "nobody-"+r.namespace))
-		r.must(gate.Check(t.Context()))
-		if reason, why := gate.Closed(); reason != reasons.PermissionMissing || !strings.Contains(why, "pods/resize") {
-			t.Errorf("gate closed for %q: %s", reason, why)
-		}
-	})
-	t.Run("paused", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, r *rig) {
-			l := r.live()
-			pod := l.raised("paused")
 			r.must(restore.Pause(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, "true"))
+			l.pass(0)
 			r.publish(pod, "0.000", app(3000))
 			before := l.stored(pod)
 			if now := l.look(pod); !reflect.DeepEqual(now.Status, before.Status) || now.Status.ObservedGeneration == now.Generation {
@@ -527,7 +397,54 @@ func TestActsNowhereBlind(t *testing.T) {
 			r.limitIs(pod, 2000, "while paused")
 			r.must(restore.Resume(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager))
 			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+			r.limitIs(pod, 3000, "once the agent is back and the pause is over")
 		})
+	})
+	type refusal struct {
+		podresize.Outcome
+		reasons.Reason
+	}
+	eachInMemory(t, map[string]refusal{
+		"resizes are not served": {podresize.NotServed, reasons.ResizeNotServed},
+		"the right is missing":   {podresize.NotAllowed, reasons.PermissionMissing},
+	}, func(t *testing.T, r *rig, c refusal) {
+		l := r.live()
+		asked := &doubt{Discovery: l.Gate.Discovery, Creator: l.Gate.API, reason: c.Reason}
+		l.Gate.Discovery, l.Gate.API, l.Gate.Log = asked, asked, l.Log
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- l.Gate.Start(ctx) }()
+		defer func() { <-ended }()
+		defer cancel()
+		r.until("the first check", func() (bool, any) { return asked.checks.Load() == 1, asked.checks.Load() })
+		l.resizes.Resizer = answer(c.Outcome)
+		pod := l.newPod("web")
+		r.publish(pod, "0.000", app(2000))
+		asked.begun.Store(true)
+		before := l.stored(pod).Status
+		if now := l.look(pod).Status; now.Phase != v1alpha1.PhasePending || !reflect.DeepEqual(now, before) {
+			t.Errorf("status %+v, want it as it was: %+v", now, before)
+		}
+		r.until("the gate closes, as the API server says so, too", func() (bool, any) {
+			why, _ := l.Gate.Closed()
+			return why == c.Reason && l.Gate.Ready(nil) != nil, why
+		})
+		// The API server serves it, and the test's user may: the next check opens the gate again.
+		l.resizes.Resizer = l.counter
+		asked.begun.Store(false)
+		if err := l.Gate.Check(t.Context()); err != nil || l.Gate.Ready(nil) != nil {
+			t.Fatalf("check: %v, ready: %v", err, l.Gate.Ready(nil))
+		}
+		l.pass(time.Minute) // the breaker of the namespace, too
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	})
+	t.Run("a user without the right", func(t *testing.T) {
+		r := newRig(t)
+		gate := flowcontrol.NewGate(r.live().Gate.Discovery, r.As(t, "nobody-"+r.namespace))
+		r.must(gate.Check(t.Context()))
+		if reason, why := gate.Closed(); reason != reasons.PermissionMissing || !strings.Contains(why, "pods/resize") {
+			t.Errorf("gate closed for %q: %s", reason, why)
+		}
 	})
 }
 

@@ -13,35 +13,31 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
-	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-// refusedBy is what an admission webhook that is down makes of a request.
-func refusedBy(o client.Object) error {
-	return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, o.GetName(), context.DeadlineExceeded)
-}
-
-// ledger is the entry of a pod in the ledger of the node.
-func (r *rig) ledger(pod *corev1.Pod) []v1alpha1.ContainerLimit {
+// ledger is that of the node.
+func (r *rig) ledger() *corev1.ConfigMap {
 	r.Helper()
 	cm := &corev1.ConfigMap{}
-	r.must(r.Client.Get(r.Context(), types.NamespacedName{
-		Namespace: r.config.Namespace, Name: restore.LedgerName(r.kubelet.Node),
-	}, cm))
-	e, _ := restore.ReadEntry(cm, pod.UID)
-	return e.Limits
+	r.must(r.Client.Get(r.Context(), client.ObjectKey{Namespace: r.config.Namespace, Name: restore.LedgerName(r.kubelet.Node)}, cm))
+	return cm
+}
+
+// ledgerIs fails the test where the ledger has other declared limits of the pod.
+func (r *rig) ledgerIs(pod *corev1.Pod, want ...v1alpha1.ContainerLimit) {
+	r.Helper()
+	if e, _ := restore.ReadEntry(r.ledger(), pod.UID); !kube.SameLimits(e.Limits, want) || e.Pod != pod.Name {
+		r.Errorf("the ledger has %+v, want the declared limits %v of %s", e, want, pod.Name)
+	}
 }
 
 // withoutRecords is a client whose cache shows neither ledgers nor PodAllocations yet.
@@ -72,16 +68,10 @@ func TestLedgerTroubleHoldsNewPodsOnly(t *testing.T) {
 		r.vanish(old, theLedger) // one that is recorded in its PodAllocation alone can be restored, too
 		l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-				if _, ok := o.(*corev1.ConfigMap); ok {
-					return refusedBy(o)
+				if _, ok := o.(*corev1.ConfigMap); ok { // as if an admission webhook were down
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, o.GetName(), context.DeadlineExceeded)
 				}
 				return c.Create(ctx, o, opts...)
-			},
-			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-				if _, ok := o.(*corev1.ConfigMap); ok {
-					return refusedBy(o)
-				}
-				return c.Patch(ctx, o, p, opts...)
 			},
 		})
 		fresh := r.pod("fresh", "100m", "500m")
@@ -109,9 +99,7 @@ func TestLedgerTroubleHoldsNewPodsOnly(t *testing.T) {
 		r.mode(r.namespace, kube.ModeEnforce)
 		l.pass(20 * time.Minute)
 		l.settles(fresh, v1alpha1.PhasePending, reasons.NoDecisionYet)
-		if got := r.ledger(fresh); !kube.SameLimits(got, []v1alpha1.ContainerLimit{app(500)}) {
-			t.Errorf("recorded %v", got)
-		}
+		r.ledgerIs(fresh, app(500))
 	})
 }
 
@@ -119,39 +107,42 @@ func TestLedgerTroubleHoldsNewPodsOnly(t *testing.T) {
 func TestLedgerGoesWithItsNode(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		l := r.live()
-		l.newPod("web")
-		cm, node := &corev1.ConfigMap{}, &corev1.Node{}
-		r.must(r.Client.Get(r.Context(), client.ObjectKey{Name: r.kubelet.Node}, node))
-		r.must(r.Client.Get(r.Context(), client.ObjectKey{Namespace: r.config.Namespace, Name: restore.LedgerName(node.Name)}, cm))
-		if o := cm.OwnerReferences; len(o) != 1 || o[0].UID != node.UID || o[0].Kind != "Node" {
-			t.Errorf("owners %+v, want the node %s", o, node.UID)
+		pod := l.newPod("web")
+		owned := func(what string) {
+			t.Helper()
+			if o := r.ledger().OwnerReferences; len(o) != 1 || o[0].UID != r.nodeUID() || o[0].Kind != "Node" {
+				t.Errorf("owners of %s %+v, want the node %s", what, o, r.nodeUID())
+			}
 		}
-		r.merge(cm, `{"metadata":{"ownerReferences":null}}`) // as an earlier version left it
-		l = r.live()
-		l.once()
-		r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(cm), cm))
-		if o := cm.OwnerReferences; len(o) != 1 || o[0].UID != node.UID {
-			t.Errorf("owners of an old ledger %+v, want the node %s", o, node.UID)
-		}
+		owned("a new ledger")
+		r.merge(r.ledger(), `{"metadata":{"ownerReferences":null}}`)
+		r.live().look(pod)
+		owned("one that an earlier version left")
 	})
 }
 
 // TestStaleCachesLoseNoRecord: a new leader whose caches do not show the records yet reads them from the
-// API server, before it takes the template's limits for the declared ones.
+// API server, before it takes the template's limits for the declared ones. It does not publish the pod anew.
 func TestStaleCachesLoseNoRecord(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		l := r.live()
 		pod := r.templated("web", "600m")
 		l.settlesAt(pod, 2000)
 		l = r.live()
+		whole := l.Reconciler.Client
 		l.Reconciler.Client = r.withoutRecords()
 		for range 3 {
 			l.look(pod)
 		}
-		r.declaredIs(r.stored(pod), app(500))
-		if got := r.ledger(pod); !kube.SameLimits(got, []v1alpha1.ContainerLimit{app(500)}) {
-			t.Errorf("the ledger says %v, want 500m", got)
+		l.Reconciler.Client = whole
+		l.look(pod)
+		for _, w := range l.writes() {
+			if strings.Contains(w, "/nodeallocations/") {
+				t.Errorf("the pod is published anew: %s", w)
+			}
 		}
+		r.declaredIs(r.stored(pod), app(500))
+		r.ledgerIs(pod, app(500))
 	})
 }
 
@@ -214,22 +205,14 @@ func TestNoResizeWithoutItsRecord(t *testing.T) {
 		pod := r.pod("web", "100m", "500m")
 		a.becomes(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return pa != nil })
 		r.publish(pod, "0.000", app(2000))
-		lost := client.RawPatch(types.MergePatchType, []byte(`{"status":{"declaredLimits":null}}`))
-		r.must(r.Client.Status().Patch(r.Context(), r.stored(pod), lost))
-		look := func(l *life) {
-			_, err := l.Reconcile(l.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: l.kubelet.Node}})
-			r.must(err)
+		r.setStatus(pod, `{"declaredLimits":null}`)
+		look := func(l *life) error {
+			_, err := l.Reconcile(l.Context(), request(l.kubelet.Node))
+			return err
 		}
-		meanwhile := sync.OnceFunc(func() { look(b) })
-		a.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
-			SubResourcePatch: func(
-				ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
-			) error {
-				meanwhile()
-				return c.SubResource(sub).Patch(ctx, o, p, opts...)
-			},
-		})
-		look(a)
+		meanwhile := sync.OnceValue(func() error { return look(b) })
+		a.Reconciler.Client = r.onStatus(func(client.Object) error { return meanwhile() })
+		r.must(look(a))
 		if state, _, _ := a.resizes.Standing(pod.UID); state != flowcontrol.None {
 			t.Errorf("a resize is requested (%v) although its record was refused", state)
 		}
@@ -239,62 +222,48 @@ func TestNoResizeWithoutItsRecord(t *testing.T) {
 // TestAFrozenLeaderOverwritesNothing: a leader that is stopped between its decision and its records finds
 // that another one has recorded newer declared limits.
 func TestAFrozenLeaderOverwritesNothing(t *testing.T) {
-	r := newRig(t)
-	for name, frozenAt := range map[string]string{"ledger": "ConfigMap", "status": "status"} {
-		t.Run(name, func(t *testing.T) {
-			r := r.in(t)
-			r.hear() // the other's Lease is dated a minute ahead
-			a, b := r.live(), r.live()
-			pod := a.raised(name)
-			b.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			wake := func() {
+	eachInMemory(t, map[string]string{"ledger": "ConfigMap", "status": "PodAllocation"}, func(t *testing.T, r *rig, at string) {
+		a, b := r.live(), r.live()
+		pod := a.raised("web")
+		b.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		frozenAt := at
+		frozen := func(what string) error {
+			if what == frozenAt {
+				frozenAt = ""
 				r.resizeAs("another-client", pod, "700m")
 				b.becomes(pod, "adopted", func(pa *v1alpha1.PodAllocation) bool {
 					return kube.SameLimits(pa.Status.DeclaredLimits, []v1alpha1.ContainerLimit{app(700)})
 				})
 				b.look(pod) // the ledger follows
 			}
-			frozen := func(what string) {
-				if what == frozenAt {
-					frozenAt = ""
-					wake()
+			return nil
+		}
+		onStatus := r.onStatus(func(client.Object) error { return frozen("PodAllocation") })
+		a.Reconciler.Client = interceptor.NewClient(onStatus, interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				if _, ok := o.(*corev1.ConfigMap); ok {
+					r.must(frozen("ConfigMap"))
 				}
-			}
-			a.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{
-				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-					if _, ok := o.(*corev1.ConfigMap); ok {
-						frozen("ConfigMap")
-					}
-					return c.Patch(ctx, o, p, opts...)
-				},
-				SubResourcePatch: func(
-					ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
-				) error {
-					frozen(sub)
-					return c.SubResource(sub).Patch(ctx, o, p, opts...)
-				},
-			})
-			r.resizeAs("another-client", pod, "900m")
-			for range 2 { // the PodAllocation comes first, and then the ledger
-				a.look(pod)
-			}
-			if frozenAt != "" {
-				t.Fatal("it was never stopped")
-			}
-			r.declaredIs(r.stored(pod), app(700))
-			if got := r.ledger(pod); !kube.SameLimits(got, []v1alpha1.ContainerLimit{app(700)}) {
-				a.pass(time.Minute)
-				a.look(pod)
-				a.look(pod)
-				if got = r.ledger(pod); name == "ledger" || !kube.SameLimits(got, []v1alpha1.ContainerLimit{app(700)}) {
-					t.Errorf("the ledger says %v, want 700m", got)
-				}
-			}
-			a.pass(time.Minute)
-			a.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange)
-			r.declaredIs(r.stored(pod), app(700))
+				return c.Patch(ctx, o, p, opts...)
+			},
 		})
-	}
+		r.resizeAs("another-client", pod, "900m")
+		for range 2 { // the PodAllocation comes first, and then the ledger
+			a.look(pod)
+		}
+		if frozenAt != "" {
+			t.Fatal("it was never stopped")
+		}
+		r.declaredIs(r.stored(pod), app(700))
+		if at == "ConfigMap" { // the one that was stopped at the status may write the ledger once more
+			r.ledgerIs(pod, app(700))
+		}
+		a.pass(time.Minute)
+		a.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange)
+		a.look(pod)
+		r.declaredIs(r.stored(pod), app(700))
+		r.ledgerIs(pod, app(700))
+	})
 }
 
 // TestAgentsWritesCostTwoRequests: the agent writes the spec at the same time, which is no reason to look again.
@@ -302,18 +271,13 @@ func TestAgentsWritesCostTwoRequests(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		l := r.live()
 		pod := l.raised("web")
-		writes, published := 0, false
-		l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{SubResourcePatch: func(
-			ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
-		) error {
-			if sub == "status" {
-				if writes++; !published {
-					published = true
-					r.publish(pod, "0.000", app(3000))
-				}
+		writes := 0
+		l.Reconciler.Client = r.onStatus(func(client.Object) error {
+			if writes++; writes == 1 {
+				r.publish(pod, "0.000", app(3000))
 			}
-			return c.SubResource(sub).Patch(ctx, o, p, opts...)
-		}})
+			return nil
+		})
 		r.publish(pod, "0.000", app(2500))
 		l.look(pod)
 		if s := r.stored(pod).Status; writes != 2 || !kube.SameLimits(s.AppliedLimits, []v1alpha1.ContainerLimit{app(2500)}) {
@@ -328,15 +292,13 @@ func TestARefusedStatusBacksOff(t *testing.T) {
 		l := r.live()
 		bad, good := l.raised("bad"), l.raised("good")
 		whole, tries := l.Reconciler.Client, 0
-		l.Reconciler.Client = interceptor.NewClient(r.Client, interceptor.Funcs{SubResourcePatch: func(
-			ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
-		) error {
-			if o.GetName() == string(bad.UID) {
-				tries++
-				return apierrors.NewInvalid(schema.GroupKind{Kind: "PodAllocation"}, o.GetName(), nil)
+		l.Reconciler.Client = r.onStatus(func(o client.Object) error {
+			if o.GetName() != string(bad.UID) {
+				return nil
 			}
-			return c.SubResource(sub).Patch(ctx, o, p, opts...)
-		}})
+			tries++
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "PodAllocation"}, o.GetName(), nil)
+		})
 		r.publish(bad, "0.000", app(3000))
 		looks, soon := 0, 0
 		for start := l.ahead; l.ahead-start < 30*time.Minute; looks++ {
@@ -365,63 +327,13 @@ func TestARefusedStatusBacksOff(t *testing.T) {
 	})
 }
 
-// TestAMutationVoidsDryRuns: admission that begins to change resizes later changes one pod, and no second
-// one that had its dry run before.
-func TestAMutationVoidsDryRuns(t *testing.T) {
-	r := newRig(t)
-	l := r.live()
-	pods := []*corev1.Pod{l.raised("one"), l.raised("two"), l.newPod("canary")}
-	r.MutateResizes(t, r.namespace, apiserver.Change{
-		Op: "replace", Path: "/spec/containers/0/resources/limits/cpu", Value: "1234m",
-	})
-	r.until("the webhook is asked", func() (bool, any) {
-		pod := r.read(pods[2])
-		move := actuator.Move{UID: string(pod.UID), Changes: []actuator.Change{{Container: "app", From: 500, To: 600}}}
-		result := l.counter.DryRun(t.Context(), pod, move)
-		return result.Outcome == podresize.WouldMutate, result
-	})
-	for _, pod := range pods[:2] {
-		r.publish(pod, "0.000", app(3000))
-	}
-	for range 3 {
-		l.look(pods[0])
-	}
-	changed := 0
-	for _, pod := range pods[:2] {
-		if r.limit(pod) == 1234 {
-			changed++
-		}
-	}
-	if changed != 1 {
-		t.Errorf("admission changed %d pods, want the first one alone", changed)
-	}
-}
-
 // TestHarmIsFoundOnAnyClock: the clock of a node may be minutes off.
 func TestHarmIsFoundOnAnyClock(t *testing.T) {
-	for name, off := range map[string]time.Duration{"behind": -3 * time.Minute, "ahead": 3 * time.Minute} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, func(_ *testing.T, r *rig) {
-				r.rollsBack(name, func(s *corev1.PodStatus) {
-					unready(s)
-					for i := range s.Conditions {
-						if c := &s.Conditions[i]; c.Type == corev1.PodReady {
-							c.LastTransitionTime.Time = c.LastTransitionTime.Add(off)
-						}
-					}
-				})
-			})
-		})
-		t.Run(name+"-restarted", func(t *testing.T) {
-			inMemory(t, func(_ *testing.T, r *rig) {
-				r.rollsBack(name+"-restarted", func(s *corev1.PodStatus) {
-					restarted(s)
-					end := s.ContainerStatuses[0].LastTerminationState.Terminated
-					end.FinishedAt = metav1.NewTime(end.FinishedAt.Add(off))
-				})
-			})
-		})
-	}
+	const off = 3 * time.Minute
+	eachInMemory(t, map[string]harm{
+		"not Ready behind": {unready, "unready", -off}, "not Ready ahead": {unready, "unready", off},
+		"restarted behind": {restarted, "restart", -off}, "restarted ahead": {restarted, "restart", off},
+	}, rollsBack)
 }
 
 // TestALeaderFromTheFuture: the cool-downs of a leader whose clock was an hour ahead end with it.

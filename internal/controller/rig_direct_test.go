@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -240,7 +241,7 @@ func (l *life) once() (ctrl.Result, error) {
 		if l.rest != nil {
 			l.rest()
 		}
-		result, err := l.Reconcile(l.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: l.kubelet.Node}})
+		result, err := l.Reconcile(l.Context(), request(l.kubelet.Node))
 		if err != nil || !l.steps() {
 			return result, err
 		}
@@ -314,8 +315,8 @@ func (l *life) settlesAt(pod *corev1.Pod, limit cpu.Milli) {
 	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
 }
 
-// told counts the events with a reason that were sent so far.
-func (l *life) told(reason reasons.Reason) (n int) {
+// eventsSent counts the events with a reason since it was last called.
+func (l *life) eventsSent(reason reasons.Reason) (n int) {
 	sent := l.Events.(*events.FakeRecorder).Events
 	for range len(sent) {
 		if strings.Contains(<-sent, " "+string(reason)+" ") {
@@ -359,6 +360,28 @@ func answer(o podresize.Outcome) podresize.Resizer {
 		return fakeResizer{apply: instead(o), dry: instead(podresize.Accepted)}
 	}
 	return fakeResizer{apply: instead(o), dry: instead(o)}
+}
+
+// refuse has every resize answered with an outcome instead, after its dry run, and counts them.
+func (l *life) refuse(o podresize.Outcome) (tries *int) {
+	tries = new(int)
+	l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
+		*tries++
+		return podresize.Result{Outcome: o, Message: "because"}
+	}}
+	return tries
+}
+
+// onStatus is a client that calls a function before each write of a status, which fails with what that returns.
+func (r *rig) onStatus(before func(client.Object) error) client.WithWatch {
+	return interceptor.NewClient(r.Client, interceptor.Funcs{SubResourcePatch: func(
+		ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+	) error {
+		if err := before(o); err != nil {
+			return err
+		}
+		return c.SubResource(sub).Patch(ctx, o, p, opts...)
+	}})
 }
 
 // extensions is a client for definitions of custom resources.

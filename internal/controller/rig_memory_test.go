@@ -31,3 +31,13 @@ func inMemory(t *testing.T, test func(*testing.T, *rig)) {
 		test(t, r)
 	})
 }
+
+// eachInMemory runs a test for each case, with a rig on an API server in memory of its own.
+func eachInMemory[C any](t *testing.T, cases map[string]C, test func(*testing.T, *rig, C)) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, func(t *testing.T, r *rig) { test(t, r, c) })
+		})
+	}
+}

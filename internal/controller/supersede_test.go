@@ -14,6 +14,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/internal/testing/history"
@@ -67,97 +68,50 @@ func TestAnIncreaseSupersedes(t *testing.T) {
 	})
 }
 
-// TestARollbackSupersedes: so do a rollback and a restore.
-func TestARollbackSupersedes(t *testing.T) {
-	for name, c := range map[string]struct {
-		begin   func(*life, *corev1.Pod)
-		purpose string
-		want    int64
-	}{
-		"rollback": {func(l *life, pod *corev1.Pod) {
-			time.Sleep(time.Second) // a condition has no fractions of a second
-			l.harm(pod, unready)
-		}, "rollback", 2000},
-		"restore": {func(l *life, _ *corev1.Pod) { l.mode(l.namespace, "restore") }, "restore", 1500},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inMemory(t, func(t *testing.T, r *rig) {
-				r.namespace = r.Namespace(t)
-				r.mode(r.namespace, "enforce")
-				l := r.live()
-				pod := r.pod("web", "100m", "1500m")
-				l.settlesAt(pod, 2000)
-				l.kubelet.Answer(pod, apiserver.Stall)
-				l.publish(pod, "2.000", app(1000))
-				l.gets(pod, 1340)
-				c.begin(l, pod)
-				l.becomes(pod, "raised", func(*v1alpha1.PodAllocation) bool { return l.appLimit(pod) == c.want })
-				if !strings.Contains(l.audit.String(), `"purpose":"`+c.purpose+`"`) {
-					t.Errorf("audit:\n%s", l.audit)
-				}
-			})
-		})
-	}
-}
-
 // TestADecreaseIsFinishedFirst: with a kubelet before 1.34, and where a quota is short, an increase waits until the
 // decrease has been carried out.
 func TestADecreaseIsFinishedFirst(t *testing.T) {
-	r := newRig(t)
-	r.Controllers(t, "resourcequota-controller")
-	for name, prepare := range map[string]func(*rig){
+	eachInMemory(t, map[string]func(*rig){
 		"kubelet": func(r *rig) { r.kubelet.SetVersion(r, "v1.33.5") },
 		"quota": func(r *rig) {
-			r.kubelet.SetVersion(r, "v1.34.0")
 			q := r.quota("3500m")
-			r.until("counted", func() (bool, any) { got := r.used(q); return q.Status.Hard != nil, got })
+			q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(500)}
+			r.must(r.Client.Status().Update(r.Context(), q))
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := r.in(t)
-			r.namespace = r.Namespace(t)
-			r.mode(r.namespace, "enforce")
-			prepare(r)
-			l := r.live()
-			pod := l.lowering("web")
-			l.publish(pod, "0.000", app(1900))
-			l.look(pod)
-			l.limitIs(pod, 1340, "before the decrease has been carried out")
-			l.kubelet.Answer(pod, apiserver.Obey)
-			l.becomes(pod, "raised", func(*v1alpha1.PodAllocation) bool { return l.limit(pod) == 1900 })
-		})
-	}
+	}, func(_ *testing.T, r *rig, prepare func(*rig)) {
+		prepare(r)
+		l := r.live()
+		pod := l.lowering("web")
+		l.publish(pod, "0.000", app(1900))
+		l.look(pod)
+		l.limitIs(pod, 1340, "before the decrease has been carried out")
+		l.kubelet.Answer(pod, apiserver.Obey)
+		l.gets(pod, 1900)
+	})
 }
 
 // TestARefusedIncreaseLeavesTheDecrease: an increase that was to supersede a decrease, and was refused or not answered,
 // backs off, and what is recorded is still the decrease. When that is done, the increase is tried again.
 func TestARefusedIncreaseLeavesTheDecrease(t *testing.T) {
-	for _, outcome := range []podresize.Outcome{podresize.QuotaExceeded, podresize.PolicyRefused, podresize.Unavailable} {
-		t.Run(strings.ToLower(outcome.String()), func(t *testing.T) {
-			inMemory(t, func(t *testing.T, r *rig) {
-				l := r.live()
-				pod := l.lowering(strings.ToLower(outcome.String()))
-				before := l.stored(pod).Status
-				tries := 0
-				l.resizes.Resizer = fakeResizer{Resizer: l.counter, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
-					tries++
-					return podresize.Result{Outcome: outcome, Message: "because"}
-				}}
-				l.publish(pod, "0.000", app(3000))
-				for range 3 {
-					l.look(pod)
-				}
-				if s := l.stored(pod).Status; tries != 1 || s.Phase != v1alpha1.PhasePending || s.Reason != string(reasons.ResizeInFlight) ||
-					!s.LastAppliedTime.Equal(&before.LastAppliedTime) || s.Retry.Failures != 0 {
-					t.Errorf("after %d tries: %+v, want one, and what was recorded of the decrease: %+v", tries, s, before)
-				}
-				l.resizes.Resizer = l.counter
-				l.kubelet.Answer(pod, apiserver.Obey)
-				l.ahead += 2 * r.config.ServerBackoff
-				l.gets(pod, 3000)
-			})
-		})
-	}
+	eachInMemory(t, map[string]podresize.Outcome{
+		"quota": podresize.QuotaExceeded, "policy": podresize.PolicyRefused, "unavailable": podresize.Unavailable,
+	}, func(t *testing.T, r *rig, outcome podresize.Outcome) {
+		l := r.live()
+		pod := l.lowering("web")
+		before, tries := l.stored(pod).Status, l.refuse(outcome)
+		l.publish(pod, "0.000", app(3000))
+		for range 3 {
+			l.look(pod)
+		}
+		if s := l.stored(pod).Status; *tries != 1 || s.Phase != v1alpha1.PhasePending || s.Reason != string(reasons.ResizeInFlight) ||
+			!s.LastAppliedTime.Equal(&before.LastAppliedTime) || s.Retry.Failures != 0 {
+			t.Errorf("after %d tries: %+v, want one, and what was recorded of the decrease: %+v", *tries, s, before)
+		}
+		l.resizes.Resizer = l.counter
+		l.kubelet.Answer(pod, apiserver.Obey)
+		l.ahead += 2 * r.config.ServerBackoff
+		l.gets(pod, 3000)
+	})
 }
 
 // decidesAlways is a cache that shows a newer decision each time.

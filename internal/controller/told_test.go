@@ -18,7 +18,6 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
-	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // TestTellsTheAgent: the agent of a node is told of each managed pod its declared limits and its PodAllocation,
@@ -48,17 +47,13 @@ func TestTellsTheAgent(t *testing.T) {
 func TestRecordsBeforeAPodRuns(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		l := r.live()
-		pod := apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"))
-		pod.Spec.NodeName, pod.Annotations = r.kubelet.Node, map[string]string{apiserver.HoldKey: "true"}
-		r.must(r.Client.Create(t.Context(), pod))
-		pod = apiserver.WaitFor(t, r.Client, pod, "about to start", func(p *corev1.Pod) bool { return len(p.Status.ContainerStatuses) > 0 })
+		pod := r.held("web", map[string]string{})
 		r.declaredIs(l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet), app(500))
 		if told := r.toldOf(pod); told == nil || !kube.SameLimits(told.DeclaredLimits, []v1alpha1.ContainerLimit{app(500)}) {
 			t.Errorf("the agent is told %+v", told)
 		}
 		before := r.stored(pod).ResourceVersion
-		r.merge(pod, `{"metadata":{"annotations":{"`+apiserver.HoldKey+`":null}}}`)
-		apiserver.WaitFor(t, r.Client, pod, "running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+		r.starts(pod)
 		l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 		if after := r.stored(pod).ResourceVersion; after != before {
 			t.Errorf("its PodAllocation was written when it ran: version %s, was %s", after, before)
@@ -75,9 +70,7 @@ func TestAnErrorIsNoNews(t *testing.T) {
 		l := r.live()
 		bad, good := l.raised("bad"), l.newPod("good")
 		before := r.toldOf(bad)
-		api, err := client.NewWithWatch(r.Config, client.Options{Scheme: r.Client.Scheme(), Mapper: r.Client.RESTMapper()})
-		r.must(err)
-		l.Live = interceptor.NewClient(api, interceptor.Funcs{Get: func(
+		l.Live = interceptor.NewClient(r.Client, interceptor.Funcs{Get: func(
 			ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
 		) error {
 			if key.Name == bad.Name {
@@ -168,16 +161,15 @@ func TestUndecidedIsRaised(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		l := r.live()
 		pod := l.lowered("web")
-		for i := range 6 {
-			if r.limitIs(pod, 200, "before five minutes"); i == 0 {
-				l.ahead += time.Minute // after the last decision
-			}
+		l.ahead += time.Minute // after the last decision
+		for i := range 7 {
+			r.limitIs(pod, 200, "before five minutes")
 			l.ahead += 50 * time.Second
 			r.renews(time.Now().Add(l.ahead), allocation.NodeMarket{Unconfirmed: allocation.UnconfirmedOf([]types.UID{pod.UID})})
-			l.look(pod)
+			if i < 6 {
+				l.look(pod)
+			}
 		}
-		l.ahead += 50 * time.Second
-		r.renews(time.Now().Add(l.ahead), allocation.NodeMarket{Unconfirmed: allocation.UnconfirmedOf([]types.UID{pod.UID})})
 		l.gets(pod, 500)
 	})
 }

@@ -367,3 +367,12 @@ func TestAnswersAreTrimmed(t *testing.T) {
 		t.Errorf("the answer keeps %+v", z.Answer.Pod)
 	}
 }
+
+// TestTokensOfOutcomes: a resize that changes nothing gives its token back.
+func TestTokensOfOutcomes(t *testing.T) {
+	for o := podresize.Accepted; o <= podresize.NoDryRun; o++ {
+		if (podresize.Result{Outcome: o}).MayHaveChanged() != (o == podresize.Accepted || o == podresize.Unknown) {
+			t.Errorf("%v gives its token back, or not", o)
+		}
+	}
+}
