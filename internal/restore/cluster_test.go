@@ -1,204 +1,31 @@
 package restore
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
-	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 )
-
-const system = "mbcas-system"
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func limits(m cpu.Milli) []v1alpha1.ContainerLimit {
-	return []v1alpha1.ContainerLimit{{Name: "app", CPULimit: m}}
-}
-
-// oursKey marks the pods of a test whose limit MBCAS wrote last; the fake client keeps no managedFields.
-const oursKey = "test/ours"
-
-// pod runs with a limit in force that MBCAS wrote last, or another writer.
-func pod(name string, limit cpu.Milli, ours bool) *corev1.Pod {
-	resources := corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(100)}, Limits: corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(limit)},
-	}
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name), Labels: map[string]string{oursKey: fmt.Sprint(ours)}},
-		Spec:       corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "app", Resources: resources}}},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
-			Name: "app", Resources: &resources, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-		}}},
-	}
-	sign(p)
-	return p
-}
-
-// sign writes the managedFields of a pod of a test.
-func sign(p *corev1.Pod) {
-	const limit = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:cpu":{}}}}}}}`
-	p.ManagedFields = []metav1.ManagedFieldsEntry{{
-		Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:containers":{}}}`),
-	}}
-	if p.Labels[oursKey] == "true" {
-		p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{
-			Manager: kube.FieldManager, Subresource: "resize", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(limit),
-		})
-	}
-}
-
-func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	must(t, errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
-	for _, o := range objects {
-		o.SetManagedFields(nil)
-	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
-	return interceptor.NewClient(c, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			err := c.Get(ctx, key, o, opts...)
-			if p, ok := o.(*corev1.Pod); ok {
-				sign(p)
-			}
-			return err
-		},
-		List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
-			err := c.List(ctx, o, opts...)
-			if list, ok := o.(*corev1.PodList); ok {
-				for i := range list.Items {
-					sign(&list.Items[i])
-				}
-			}
-			return err
-		},
-	})
-}
-
-// kubelet resizes pods as an API server and a kubelet do together, or answers the dry run with an outcome of the test.
-type kubelet struct {
-	client.Client
-	dryRun podresize.Outcome
-	ignore bool      // the resize is stored, and never takes effect
-	most   cpu.Milli // above it a quota refuses; 0: none does
-	after  func()    // is called after the first resize
-	moves  []actuator.Move
-	asked  []string // the pods of dry runs
-	audit  bytes.Buffer
-	// hangs is the namespace whose webhook does not answer; mutates is the pod of which admission
-	// changes more than was asked for, though not in a dry run.
-	hangs, mutates string
-	// wouldMutate is the pod of which a dry run shows that, and during is called in its first dry run.
-	wouldMutate string
-	during      func()
-}
-
-func (k *kubelet) DryRun(_ context.Context, pod *corev1.Pod, _ actuator.Move) podresize.Result {
-	k.asked = append(k.asked, pod.Name)
-	if during := k.during; during != nil && pod.Name == "a-0" {
-		k.during = nil
-		during()
-	}
-	if pod.Name == k.wouldMutate {
-		return podresize.Result{Outcome: podresize.WouldMutate, Message: "app limits memory=64Mi is added"}
-	}
-	if pod.Namespace == k.hangs {
-		return podresize.Result{Outcome: podresize.Unavailable, WebhookFailed: true, Message: "failed calling webhook"}
-	}
-	return podresize.Result{Outcome: k.dryRun, Message: "because"}
-}
-
-func (k *kubelet) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result {
-	if k.most > 0 && move.Changes[0].To > k.most {
-		return podresize.Result{Outcome: podresize.QuotaExceeded}
-	}
-	if k.moves = append(k.moves, move); len(k.moves) == 1 && k.after != nil {
-		k.after()
-	}
-	resources := &pod.Spec.Containers[0].Resources
-	resources.Limits = corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(move.Changes[0].To)}
-	pod.ManagedFields = nil
-	if err := k.Update(ctx, pod); err != nil { // which leaves the status as it was
-		return podresize.Result{Outcome: podresize.Unavailable, Message: err.Error()}
-	}
-	if !k.ignore {
-		pod.Status.ContainerStatuses[0].Resources = pod.Spec.Containers[0].Resources.DeepCopy()
-	}
-	if err := k.Status().Update(ctx, pod); err != nil {
-		return podresize.Result{Outcome: podresize.Unavailable, Message: err.Error()}
-	}
-	if pod.Name == k.mutates {
-		return podresize.Result{Outcome: podresize.WouldMutate, Pod: pod, Message: "app limits memory=64Mi is added"}
-	}
-	return podresize.Result{Outcome: podresize.Accepted, Pod: pod}
-}
-
-// cluster restores the pods of a client, under a clock that goes a second ahead whenever it is read.
-func cluster(c client.Client) (r *Cluster, k *kubelet, out *bytes.Buffer) {
-	var now atomic.Int64 // seconds
-	k, out = &kubelet{Client: c, dryRun: podresize.Accepted}, &bytes.Buffer{}
-	return &Cluster{
-		Client: c, Resize: k, Namespace: system, Out: out, Audit: slog.New(slog.NewJSONHandler(&k.audit, nil)),
-		Workers: 1, Rate: 1e6, Interval: time.Millisecond,
-		Now: func() time.Time {
-			return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC).Add(time.Duration(now.Add(1)) * time.Second)
-		},
-	}, k, out
-}
-
-// recorded is a client with pods of which 500m are recorded as declared.
-func recorded(t *testing.T, pods ...*corev1.Pod) client.WithWatch {
-	t.Helper()
-	var objects []client.Object
-	entries, exists := map[types.UID]Entry{}, map[types.UID]bool{}
-	for i, p := range pods {
-		if i%2 == 0 {
-			pa := allocation.New(p)
-			pa.Status.DeclaredLimits = limits(500)
-			objects = append(objects, pa)
-		} else {
-			entries[p.UID], exists[p.UID] = Entry{p.Namespace, p.Name, limits(500)}, true
-		}
-		objects = append(objects, p)
-	}
-	c := newClient(t, objects...)
-	_, err := NodeLedger{Namespace: system, Node: "n1"}.Write(t.Context(), c, entries, exists)
-	must(t, err)
-	return c
-}
 
 // TestLeavesExternalChanges: only limits that MBCAS wrote last go back to what was declared.
 func TestLeavesExternalChanges(t *testing.T) {
@@ -270,11 +97,11 @@ func TestContinuesWhereItEnded(t *testing.T) {
 	r, k, out := cluster(c)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r.Resize = resizer{k, func() {
+	k.after = func() {
 		if len(k.moves) == first {
 			cancel()
 		}
-	}}
+	}
 	err := r.Restore(ctx)
 	if err == nil || len(k.moves) != first || !strings.Contains(err.Error(), "13 pods are not back") || !strings.Contains(err.Error(), "shop/web-19: ") {
 		t.Fatalf("%d pods resized; error %v\n%s", len(k.moves), err, out)
@@ -313,32 +140,18 @@ func TestEndsWithoutProgress(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		base := recorded(t, pod("web", 2000, true))
 		began := time.Now()
-		r, _, out := cluster(interceptor.NewClient(base, interceptor.Funcs{
-			List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
-				if _, ok := o.(*corev1.PodList); ok && time.Since(began) < 10*time.Minute {
-					return errors.New("the server is away")
-				}
-				return c.List(ctx, o, opts...)
-			},
+		r, _, out := cluster(onPods(recorded(t, pod("web", 2000, true)), func() error {
+			if time.Since(began) < 10*time.Minute {
+				return errors.New("the server is away")
+			}
+			return nil
 		}))
 		r.Interval = time.Second
 		if err := r.Restore(t.Context()); err != nil {
 			t.Errorf("after the API server is back: %v\n%s", err, out)
 		}
 	})
-}
-
-// resizer calls a function after each resize.
-type resizer struct {
-	*kubelet
-	after func()
-}
-
-func (r resizer) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move) podresize.Result {
-	defer r.after()
-	return r.kubelet.Apply(ctx, pod, move)
 }
 
 // TestOneNamespaceCostsItself: of a namespace whose webhook does not answer three pods are tried in a
@@ -354,11 +167,11 @@ func TestOneNamespaceCostsItself(t *testing.T) {
 	k.hangs = "abc"
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r.Resize = resizer{k, func() {
+	k.after = func() {
 		if len(k.moves) == 20 {
 			cancel()
 		}
-	}}
+	}
 	err := r.Restore(ctx)
 	tried := 0
 	for _, name := range k.asked {
@@ -375,14 +188,8 @@ func TestOneNamespaceCostsItself(t *testing.T) {
 // TestDryRunsOncePerTemplate: one dry run serves all pods of an owner. Once admission has changed a pod
 // all the same, each pod of its namespace has one.
 func TestDryRunsOncePerTemplate(t *testing.T) {
-	yes := true
 	for mutates, want := range map[string]int{"": 2, "a-2": 2 + 7} {
-		var pods []*corev1.Pod
-		for i := range 10 {
-			p := pod(fmt.Sprint("a-", i), 2000, true)
-			p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "a", UID: "a", Controller: &yes}}
-			pods = append(pods, p)
-		}
+		pods := owned("a-0", "a-1", "a-2", "a-3", "a-4", "a-5", "a-6", "a-7", "a-8", "a-9")
 		r, k, _ := cluster(recorded(t, append(pods, pod("bare", 2000, true))...))
 		k.mutates = mutates
 		must(t, r.Restore(t.Context()))
@@ -396,22 +203,17 @@ func TestDryRunsOncePerTemplate(t *testing.T) {
 // template was found harmless before have another dry run, and so has one whose dry run is under way. A pod that
 // would be changed at each attempt voids them once.
 func TestADryRunVoidsOthers(t *testing.T) {
-	yes, owned := true, []*corev1.Pod{}
-	for _, name := range []string{"a-0", "a-1", "z-0", "z-1"} {
-		p := pod(name, 2000, true)
-		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "a", UID: "a", Controller: &yes}}
-		owned = append(owned, p)
-	}
+	pods := owned("a-0", "a-1", "z-0", "z-1")
 	for name, c := range map[string]struct {
 		meanwhile bool
 		want      []string
 	}{"before": {false, []string{"a-0", "z-0"}}, "meanwhile": {true, []string{"a-0", "a-0"}}} {
-		r, k, _ := cluster(recorded(t, append(owned, pod("m", 2000, true))...))
+		r, k, _ := cluster(recorded(t, append(pods, pod("m", 2000, true))...))
 		k.wouldMutate = "m"
 		if c.meanwhile {
 			k.during = func() { r.resize(t.Context(), pod("m", 2000, true), actuator.Move{UID: "m"}) }
 		}
-		if err := r.Restore(t.Context()); err == nil || len(k.moves) != len(owned) {
+		if err := r.Restore(t.Context()); err == nil || len(k.moves) != len(pods) {
 			t.Errorf("%s: %d pods restored, error %v", name, len(k.moves), err)
 		}
 		asked := slices.DeleteFunc(k.asked, func(pod string) bool { return pod == "m" })
@@ -424,19 +226,16 @@ func TestADryRunVoidsOthers(t *testing.T) {
 // TestWithoutDryRuns: where a webhook does not support dry runs, a pod is restored all the same unless a
 // LimitRange could add a default to it, as the controller resizes it.
 func TestWithoutDryRuns(t *testing.T) {
-	for name, ranges := range map[string][]client.Object{
-		"no LimitRange": nil,
-		"a LimitRange":  {&corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "defaults"}}},
-	} {
+	for _, limitRange := range []bool{false, true} {
 		c := recorded(t, pod("bare", 2000, true))
-		for _, o := range ranges {
-			must(t, c.Create(t.Context(), o))
+		if limitRange {
+			must(t, c.Create(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "defaults"}}))
 		}
 		r, k, out := cluster(c)
 		k.dryRun = podresize.NoDryRun
 		err := r.Restore(t.Context()) // ends by itself when passes are in vain
-		if restored := len(k.moves) == 1; restored != (ranges == nil) || (err == nil) != restored {
-			t.Errorf("%s: %d resizes, error %v\n%s", name, len(k.moves), err, out)
+		if restored := len(k.moves) == 1; restored == limitRange || (err == nil) != restored {
+			t.Errorf("with a LimitRange %v: %d resizes, error %v\n%s", limitRange, len(k.moves), err, out)
 		}
 	}
 }
@@ -478,16 +277,11 @@ func TestNamesWhatIsNotRestored(t *testing.T) {
 		}
 		passes := 0
 		ctx, cancel := context.WithCancel(t.Context())
-		r, k, out := cluster(interceptor.NewClient(base, interceptor.Funcs{
-			List: func(ctx context.Context, w client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
-				err := w.List(ctx, o, opts...)
-				if _, ok := o.(*corev1.PodList); ok {
-					if passes++; passes == 3 {
-						cancel()
-					}
-				}
-				return err
-			},
+		r, k, out := cluster(onPods(base, func() error {
+			if passes++; passes == 4 {
+				cancel()
+			}
+			return nil
 		}))
 		k.dryRun, k.ignore = c.dryRun, c.ignore
 		err := r.Restore(ctx)
@@ -511,6 +305,7 @@ func TestFillsTheQuota(t *testing.T) {
 	r, k, _ := cluster(c)
 	k.most = 400
 	k.after = func() { // other pods have gone
+		k.after = nil
 		q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(400)}
 		must(t, c.Update(t.Context(), q))
 		k.most = 1000
@@ -527,66 +322,60 @@ func TestWaitsForAllReplicas(t *testing.T) {
 		leads, renews, answers bool
 		replica                string // "renews" its Lease, or "died"
 		limit                  cpu.Milli
-		says                   string
+		report                 string
 	}{
-		"lives":     {leads: true, renews: true, limit: 2000, says: "rollout restart deployment/mbcas-controller"},
-		"answers":   {leads: true, renews: true, answers: true, limit: 500, says: "1 pods restored"},
-		"died":      {leads: true, limit: 500, says: "any more (last: controller-1)"},
-		"no leader": {limit: 500, says: "1 pods restored"},
+		"lives":     {leads: true, renews: true, limit: 2000, report: "rollout restart deployment/mbcas-controller"},
+		"answers":   {leads: true, renews: true, answers: true, limit: 500, report: "1 pods restored"},
+		"died":      {leads: true, limit: 500, report: "any more (last: controller-1)"},
+		"no leader": {limit: 500, report: "1 pods restored"},
 		// Whether a replica leads makes no difference to its resizes.
-		"left others":       {replica: "renews", limit: 2000, says: "the controller controller-2 renews its Lease"},
-		"died before":       {leads: true, replica: "renews", limit: 2000, says: "rollout restart deployment/mbcas-controller"},
-		"died with others":  {leads: true, replica: "died", limit: 500, says: "any more (last: controller-1, controller-2)"},
-		"answers with them": {leads: true, renews: true, answers: true, replica: "renews", limit: 500, says: "1 pods restored"},
+		"left others":       {replica: "renews", limit: 2000, report: "the controller controller-2 renews its Lease"},
+		"died before":       {leads: true, replica: "renews", limit: 2000, report: "rollout restart deployment/mbcas-controller"},
+		"died with others":  {leads: true, replica: "died", limit: 500, report: "any more (last: controller-1, controller-2)"},
+		"answers with them": {leads: true, renews: true, answers: true, replica: "renews", limit: 500, report: "1 pods restored"},
 	} {
 		base := recorded(t, pod("web", 2000, true))
 		// An acknowledgement of an earlier pause is no answer to this one.
 		must(t, writeSwitch(t.Context(), base, system, kube.FieldManager, map[string]string{kube.AcknowledgedKey: "restore-20261120T120000.000"}))
-		var r *Cluster
 		renewed := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+		held := func(lease *coordinationv1.Lease, holder string, renews bool) {
+			if renews {
+				renewed = renewed.Add(time.Second)
+			}
+			at := metav1.NewMicroTime(renewed)
+			lease.Spec.HolderIdentity, lease.Spec.RenewTime = &holder, &at
+		}
 		leading := interceptor.NewClient(base, interceptor.Funcs{
 			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 				lease, ok := o.(*coordinationv1.Lease)
 				if !ok || !c.leads {
 					return w.Get(ctx, key, o, opts...)
 				}
-				if c.renews {
-					renewed = renewed.Add(time.Second)
+				held(lease, "controller-1", c.renews)
+				if !c.answers {
+					return nil
 				}
-				holder, at := "controller-1", metav1.NewMicroTime(renewed)
-				lease.Spec.HolderIdentity, lease.Spec.RenewTime = &holder, &at
-				if c.answers {
-					a := Acknowledger{Client: base, Namespace: system, InFlight: func() int64 { return 0 }, Changed: func(bool) {},
-						Blocked: func() (string, string) { return "", "" }, Warning: func() (string, string) { return "", "" },
-						Acknowledge: func(string) bool { return true }, Leads: func() bool { return true }}
-					_, err := a.Reconcile(ctx, ctrl.Request{})
-					return err
-				}
-				return nil
+				a := leader(base)
+				_, err := a.Reconcile(ctx, ctrl.Request{})
+				return err
 			},
 			List: func(ctx context.Context, w client.WithWatch, o client.ObjectList, opts ...client.ListOption) error {
 				list, ok := o.(*coordinationv1.LeaseList)
 				if !ok || c.replica == "" {
 					return w.List(ctx, o, opts...)
 				}
-				if c.replica == "renews" {
-					renewed = renewed.Add(time.Second)
-				}
-				holder, at := "controller-2", metav1.NewMicroTime(renewed)
-				lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: holder, Labels: map[string]string{kube.ReplicaLabel: "true"}}}
-				lease.Spec.HolderIdentity, lease.Spec.RenewTime = &holder, &at
+				lease := coordinationv1.Lease{}
+				lease.Name, lease.Labels = "controller-2", map[string]string{kube.ReplicaLabel: "true"}
+				held(&lease, lease.Name, c.replica == "renews")
 				list.Items = append(list.Items, lease)
 				return nil
 			},
 		})
 		r, _, out := cluster(leading)
 		err := r.Restore(t.Context())
-		said := out.String()
-		if err != nil {
-			said += err.Error()
-		}
-		if (err != nil) != (c.limit == 2000) || !strings.Contains(said, c.says) {
-			t.Errorf("a leader that %s: error %v, want %q in\n%s", name, err, c.says, said)
+		report := fmt.Sprint(out, err)
+		if (err != nil) != (c.limit == 2000) || !strings.Contains(report, c.report) {
+			t.Errorf("a leader that %s: error %v, want %q in\n%s", name, err, c.report, report)
 		}
 		got := &corev1.Pod{}
 		must(t, base.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, got))
