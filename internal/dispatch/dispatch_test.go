@@ -242,14 +242,12 @@ func TestManyHangAlone(t *testing.T) {
 // costs no token, and its node is looked at again.
 func TestLeavesUntried(t *testing.T) {
 	for name, breaks := range map[string]func(b *bench, z *Resize){
-		"moved":   func(b *bench, z *Resize) { b.moved = z.Pod.Spec.NodeName },
-		"blocked": func(b *bench, _ *Resize) { b.blocked = reasons.Paused },
-		"blocked after the dry run": func(b *bench, _ *Resize) {
-			b.dryRun = func() { b.blocked = reasons.Paused }
-		},
-		"too old":      func(b *bench, z *Resize) { z.At = z.At.Add(-b.FreezeAfter) },
-		"old together": func(b *bench, z *Resize) { z.Age, z.At = b.FreezeAfter/2, z.At.Add(-b.FreezeAfter/2) },
-		"held off":     func(b *bench, _ *Resize) { b.Breakers.Refused("a", reasons.PermissionMissing, b.Now()) },
+		"moved":                     func(b *bench, z *Resize) { b.moved = z.Pod.Spec.NodeName },
+		"blocked":                   func(b *bench, _ *Resize) { b.blocked = reasons.Paused },
+		"blocked after the dry run": func(b *bench, _ *Resize) { b.dryRun = func() { b.blocked = reasons.Paused } },
+		"too old":                   func(b *bench, z *Resize) { z.At = z.At.Add(-b.FreezeAfter) },
+		"old together":              func(b *bench, z *Resize) { z.Age, z.At = b.FreezeAfter/2, z.At.Add(-b.FreezeAfter/2) },
+		"held off":                  func(b *bench, _ *Resize) { b.Breakers.Refused("a", reasons.PermissionMissing, b.Now()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			tries := 0

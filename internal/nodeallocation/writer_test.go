@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,24 +11,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
-	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/memapi"
 )
 
-func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
-
-// world is a node in a real API server, and a writer whose cache may be late.
+// world is a node in an API server in memory, and a writer whose cache may be late. What the real one makes of
+// a NodeAllocation: TestSchema (config).
 type world struct {
 	*testing.T
 	*Writer
-	api    client.Client
-	config *rest.Config
+	api    client.WithWatch
 	node   *corev1.Node
 	now    time.Time
 	shown  *v1alpha1.NodeAllocation // what the cache shows while it is late
@@ -38,14 +34,14 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	s := apiserver.Start(t)
-	w := &world{T: t, api: s.Client, config: s.Config, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
-	w.node = &corev1.Node{}
-	w.node.Name = "node-" + s.Namespace(t)
-	s.CreateUntilEnd(t, w.node)
-	api, err := client.NewWithWatch(s.Config, client.Options{Scheme: s.Client.Scheme(), Mapper: s.Client.RESTMapper()})
+	w := &world{T: t, node: &corev1.Node{}, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+	var err error
+	config := memapi.Config(memapi.New(func() time.Time { return w.now }), "test")
+	w.api, err = client.NewWithWatch(config, client.Options{Scheme: memapi.Scheme, Mapper: memapi.Mapper()})
 	w.must(err)
-	cached := interceptor.NewClient(api, interceptor.Funcs{
+	w.node.Name = "n1"
+	w.must(w.api.Create(t.Context(), w.node))
+	w.Writer = w.writer(interceptor.NewClient(w.api, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if !w.late {
 				return c.Get(ctx, key, o, opts...)
@@ -64,9 +60,7 @@ func newWorld(t *testing.T) *world {
 			w.writes++
 			return c.Patch(ctx, o, p, opts...)
 		},
-	})
-	w.Writer = w.writer(cached)
-	t.Cleanup(func() { _ = s.Client.Delete(context.Background(), w.stored()) })
+	}))
 	return w
 }
 
@@ -329,9 +323,7 @@ func TestManyPods(t *testing.T) {
 // else changes.
 func TestLessIsStored(t *testing.T) {
 	w := newWorld(t)
-	raw, err := client.NewWithWatch(w.config, client.Options{Scheme: w.api.Scheme(), Mapper: w.api.RESTMapper()})
-	w.must(err)
-	w.Writer = w.writer(interceptor.NewClient(raw, interceptor.Funcs{
+	w.Writer = w.writer(interceptor.NewClient(w.api, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			w.writes++
 			o.(*v1alpha1.NodeAllocation).Spec.Pods[0].Constraints = nil // as a CRD without that field does
