@@ -43,97 +43,68 @@ func limited(name string, limit cpu.Milli) v1alpha1.ContainerLimit {
 var shapes = []shape{
 	{name: "several containers", containers: []corev1.Container{apiserver.Container("app", "100m", "500m"), apiserver.Container("log", "50m", "200m")}, want: []v1alpha1.ContainerLimit{app(1000), limited("log", 400)}},
 	{name: "a container without a limit beside limited ones", containers: []corev1.Container{apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", "")}},
-	{
-		name: "a native sidecar", want: []v1alpha1.ContainerLimit{app(1000), limited("proxy", 400)},
+	{name: "a native sidecar", want: []v1alpha1.ContainerLimit{app(1000), limited("proxy", 400)},
 		change: func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{apiserver.Sidecar("proxy", "50m", "200m")}
-		},
-	},
-	{
-		name: "an init container that has finished",
+		}},
+	{name: "an init container that has finished",
 		change: func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{apiserver.Container("migrate", "1", "2")}
-		},
-	},
-	{
-		name: "not starting yet, or a container cannot start, such as for want of an image, or an init container has failed",
-		out:  reasons.NotRunning, starting: true,
+		}},
+	{name: "not starting yet, or a container cannot start, such as for want of an image, or an init container has failed",
+		out: reasons.NotRunning, starting: true,
 		change: func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{apiserver.Container("migrate", "1", "2")}
-		},
-	},
-	{
-		name: "an ephemeral container",
+		}},
+	{name: "an ephemeral container",
 		after: func(r *rig, p *corev1.Pod) {
 			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 				Name: "debug", Image: "registry.invalid/debug", TerminationMessagePolicy: corev1.TerminationMessageReadFile, ImagePullPolicy: corev1.PullAlways,
 			}}}
 			r.must(r.Client.SubResource("ephemeralcontainers").Update(r.Context(), p))
-		},
-	},
-	{
-		name: "with resizePolicy RestartContainer for cpu", out: reasons.ResizeRestarts,
+		}},
+	{name: "with resizePolicy RestartContainer for cpu", out: reasons.ResizeRestarts,
 		change: func(p *corev1.Pod) {
 			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
-		},
-	},
-	{
-		name: "resizePolicy RestartContainer for memory",
+		}},
+	{name: "resizePolicy RestartContainer for memory",
 		change: func(p *corev1.Pod) {
 			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
-		},
-	},
-	{
-		name: "with pod-level resources", out: reasons.PodLevelResources, refused: true,
+		}},
+	{name: "with pod-level resources", out: reasons.PodLevelResources, refused: true,
 		change: func(p *corev1.Pod) {
 			p.Spec.Resources = &corev1.ResourceRequirements{
 				Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("600m")}, Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m")},
 			}
-		},
-	},
-	{
-		name: "static", out: reasons.StaticPod, refused: true,
+		}},
+	{name: "static", out: reasons.StaticPod, refused: true,
 		change: func(p *corev1.Pod) {
 			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash", "kubernetes.io/config.source": "file"}
-		},
-	},
-	{
-		name: "on Windows", out: reasons.WindowsPod, refused: true,
-		change: func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} },
-	},
-	{
-		name: "with a RuntimeClass", out: reasons.RuntimeClass,
-		change: func(p *corev1.Pod) { class := "sandbox"; p.Spec.RuntimeClassName = &class },
-	},
+		}},
+	{name: "on Windows", out: reasons.WindowsPod, refused: true,
+		change: func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }},
+	{name: "with a RuntimeClass", out: reasons.RuntimeClass,
+		change: func(p *corev1.Pod) { class := "sandbox"; p.Spec.RuntimeClassName = &class }},
 	{name: "Guaranteed", containers: []corev1.Container{guaranteed("500m")}, out: reasons.GuaranteedQoS, refused: true},
 	{name: "BestEffort", containers: []corev1.Container{apiserver.Container("app", "", "")}, out: reasons.BestEffortQoS},
 	{name: "without a CPU limit", containers: []corev1.Container{apiserver.Container("app", "100m", "")}, out: reasons.NoCPULimit},
 	{name: "request and limit equal, but Burstable", containers: []corev1.Container{apiserver.Container("app", "500m", "500m")}},
-	{
-		name: "no CPU request", containers: []corev1.Container{memoryOnly()},
-		// The API server gives it a request as high as its limit.
-	},
+	{name: "no CPU request", containers: []corev1.Container{memoryOnly()}}, // it gets a request as high as its limit
 	{name: "a limit written as 0.5", containers: []corev1.Container{apiserver.Container("app", "0.1", "0.5")}},
 	{name: "a limit written as 0.5e0", containers: []corev1.Container{apiserver.Container("app", "100m", "0.5e0")}},
 	{name: "a limit above the node, written as 1e3", containers: []corev1.Container{apiserver.Container("app", "100m", "1e3")}, want: []v1alpha1.ContainerLimit{app(4000)}},
 	{name: "a limit that is not a multiple of 10m", containers: []corev1.Container{apiserver.Container("app", "33m", "123m")}, want: []v1alpha1.ContainerLimit{app(246)}},
 	{name: "a limit below 10m, the kernel's lowest quota", containers: []corev1.Container{apiserver.Container("app", "1m", "4m")}, want: []v1alpha1.ContainerLimit{app(20)}},
-	{
-		name: "with `mbcas.io/managed=false`", out: reasons.OptedOut,
-		change: func(p *corev1.Pod) { p.Labels = map[string]string{kube.ManagedKey: "false"} },
-	},
-	{
-		name: "with an mbcas.io annotation that cannot be parsed", out: reasons.InvalidAnnotation,
-		change: func(p *corev1.Pod) { p.Annotations = map[string]string{kube.MaxCPUKey: "lots"} },
-	},
-	{
-		name: "on a kubelet that cannot resize", out: reasons.NodeCannotResize, refused: true,
+	{name: "with `mbcas.io/managed=false`", out: reasons.OptedOut,
+		change: func(p *corev1.Pod) { p.Labels = map[string]string{kube.ManagedKey: "false"} }},
+	{name: "with an mbcas.io annotation that cannot be parsed", out: reasons.InvalidAnnotation,
+		change: func(p *corev1.Pod) { p.Annotations = map[string]string{kube.MaxCPUKey: "lots"} }},
+	{name: "on a kubelet that cannot resize", out: reasons.NodeCannotResize, refused: true,
 		after: func(r *rig, p *corev1.Pod) {
 			r.kubelet.Answer(p, apiserver.Ignore)
 			p.Status.ContainerStatuses[0].Resources = nil
 			r.must(r.Client.Status().Update(r.Context(), p))
-		},
-	},
+		}},
 }
 
 func guaranteed(amount string) corev1.Container {

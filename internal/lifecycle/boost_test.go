@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func TestBoostEndsOnce(t *testing.T) {
 		p := starting(c.age)
 		c.change(&p)
 		boosted, again := false, time.Time{}
-		for _, task := range Decide(cfg, Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{p}, noon) {
+		for _, task := range Decide(cfg, up, []Pod{p}, noon) {
 			boosted = task.Move != nil && task.Purpose == Startup && task.Why == reasons.StartupBoost && task.Move.Changes[0].To == 1500
 			again = task.RecheckAt
 		}
@@ -73,6 +74,7 @@ func TestBoostEndsOnce(t *testing.T) {
 
 // TestUnreadyPodsLoseTheirBoost: see the package's promises.
 func TestUnreadyPodsLoseTheirBoost(t *testing.T) {
+	const pulled = "its image is still pulled"
 	for name, c := range map[string]struct {
 		age    time.Duration // of its container
 		change func(*Pod)
@@ -86,7 +88,7 @@ func TestUnreadyPodsLoseTheirBoost(t *testing.T) {
 		"it has restarted":                {10 * time.Minute, func(p *Pod) { p.Containers[0].Restarts = 1 }, 500},
 		"it has just restarted":           {time.Second, func(p *Pod) { p.Containers[0].Restarts, p.UnreadySince = 1, noon.Add(-time.Hour) }, 1500},
 		"it waits to be restarted":        {0, func(p *Pod) { p.Containers[0].Restarts, p.UnreadySince = 1, noon.Add(-time.Hour) }, 500},
-		"its image is still pulled":       {0, func(p *Pod) { p.UnreadySince = noon.Add(-time.Hour) }, 1500},
+		pulled:                            {0, func(p *Pod) { p.UnreadySince = noon.Add(-time.Hour) }, 1500},
 		"it was Ready before":             {time.Hour, func(p *Pod) { p.UnreadySince = noon.Add(-30 * time.Minute) }, 1500},
 		"it was seen to be Ready":         {time.Hour, func(p *Pod) { p.Memory.FirstReady = noon.Add(-30 * time.Minute) }, 1500},
 		"it has no boost":                 {time.Hour, func(p *Pod) { p.StartupBoost = 0 }, 1500},
@@ -101,21 +103,13 @@ func TestUnreadyPodsLoseTheirBoost(t *testing.T) {
 		}
 		p.Decision = &Decision{Limits: app(300), Demand: 4000, Budget: 100, Price: 1}
 		c.change(&p)
-		limit := p.Containers[0].Limit
-		tasks := Decide(scenarioConfig(), Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{p}, noon)
-		if len(tasks) > 0 && tasks[0].Move != nil {
-			limit = tasks[0].Move.Changes[0].To
+		limit, reason := p.Containers[0].Limit, reasons.Reason("")
+		for _, task := range Decide(scenarioConfig(), up, []Pod{p}, noon) {
+			limit, reason = cmp.Or(task.to(), limit), task.Status.Reason
 		}
-		if limit != c.limit {
-			t.Errorf("%s: the limit is %v, want %v", name, limit, c.limit)
+		if limit != c.limit || name == pulled && reason != reasons.StartupBoost {
+			t.Errorf("%s: the limit is %v (%s), want %v", name, limit, reason, c.limit)
 		}
-	}
-	pulling := starting(0)
-	pulling.UnreadySince, pulling.Containers[0].Limit, pulling.Containers[0].PossiblyOwn = noon.Add(-time.Hour), 1500, true
-	pulling.Status.Applied, pulling.Decision = app(1500), &Decision{Limits: app(300), Price: 1}
-	task := Decide(scenarioConfig(), Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{pulling}, noon)[0]
-	if task.Move != nil || task.Status.Reason != reasons.StartupBoost {
-		t.Errorf("its image is still pulled: resized to %v, status %+v", task.Move, task.Status)
 	}
 }
 
@@ -123,7 +117,7 @@ func TestUnreadyPodsLoseTheirBoost(t *testing.T) {
 func TestBoostIsSaid(t *testing.T) {
 	p := starting(time.Minute)
 	p.Mode = ModeRecommend
-	task := Decide(DefaultConfig(), Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{p}, noon)[0]
+	task := Decide(DefaultConfig(), up, []Pod{p}, noon)[0]
 	if task.Move != nil || task.Status.Reason != reasons.Recommending || !strings.Contains(task.Status.Message, "at least app=1500m") {
 		t.Errorf("move %v, status %+v", task.Move, task.Status)
 	}
@@ -133,7 +127,7 @@ func TestBoostIsSaid(t *testing.T) {
 func TestABoostWaitsForItsRecord(t *testing.T) {
 	p := starting(0)
 	p.Recorded, p.InLedger, p.Status = false, false, Status{}
-	task := Decide(DefaultConfig(), Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{p}, noon)[0]
+	task := Decide(DefaultConfig(), up, []Pod{p}, noon)[0]
 	if !task.Create || !task.Record.Equal(app(500)) || task.Move == nil {
 		t.Fatalf("task %+v: want the record, and a resize after it", task)
 	}
@@ -161,7 +155,7 @@ func TestABoostIsFollowed(t *testing.T) {
 		p.Status.Phase, p.Status.Reason, p.Status.Applied = PhaseApplied, reasons.StartupBoost, app(1500)
 		p.Status.LastApplied = noon.Add(-2 * cfg.ActuationTimeout)
 		p.Status.LastIncrease = p.Status.LastApplied
-		task := Decide(cfg, Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{p}, noon)[0]
+		task := Decide(cfg, up, []Pod{p}, noon)[0]
 		if task.Status.Phase != c.phase || task.Status.Reason != c.reason {
 			t.Errorf("%s: %s/%s, want %s/%s", name, task.Status.Phase, task.Status.Reason, c.phase, c.reason)
 		}

@@ -333,6 +333,24 @@ func breaksRestore(cfg Config, n Node, p Pod, t Task) string {
 	return ""
 }
 
+// applied is a pod that MBCAS resized to a limit.
+func applied(limit, declared cpu.Milli) Pod {
+	p := running("web", limit, declared, constraint{})
+	p.Recorded, p.Status.Applied, p.Status.Phase = true, app(limit), PhaseApplied
+	return p
+}
+
+// to is the limit that a resize of a pod of one container sets; 0: it is not resized.
+func (t Task) to() cpu.Milli {
+	if t.Move == nil {
+		return 0
+	}
+	return t.Move.Changes[0].To
+}
+
+// up is a node that has been Ready for long.
+var up = Node{Ready: true, ReadySince: noon.Add(-time.Hour)}
+
 // decideOne is the only task of a node with one pod.
 func decideOne(t *testing.T, cfg Config, n Node, p Pod, at time.Time) Task {
 	t.Helper()
@@ -358,9 +376,8 @@ func TestWaitsForTheAgent(t *testing.T) {
 		"Ready all the time":  {time.Hour, cfg.RestoreAfter, true, 0},
 		"not so long":         {time.Hour, cfg.RestoreAfter - time.Second, false, time.Second},
 	} {
-		p := running("web", 1900, 2000, constraint{})
-		p.Recorded, p.Status.Applied, p.Status.Phase = true, app(1900), PhaseApplied
-		got := decideOne(t, cfg, Node{Ready: true, ReadySince: noon.Add(-c.ready), LeaseAge: c.lease}, p, noon)
+		n := Node{Ready: true, ReadySince: noon.Add(-c.ready), LeaseAge: c.lease}
+		got := decideOne(t, cfg, n, applied(1900, 2000), noon)
 		if (got.Move != nil) != c.restored || !c.restored && (got.RecheckAt.Sub(noon) != c.again || got.Status.Reason != reasons.AgentUnresponsive) {
 			t.Errorf("%s: move %v, status %+v, another look at %v", name, got.Move, got.Status, got.RecheckAt)
 		}
@@ -371,13 +388,9 @@ func TestWaitsForTheAgent(t *testing.T) {
 // stay where they are.
 func TestStopsRestoresInAnOutage(t *testing.T) {
 	cfg := DefaultConfig()
-	p := running("web", 2000, 500, constraint{})
-	p.Recorded, p.Status.Applied, p.Status.Phase = true, app(2000), PhaseApplied
-	for name, n := range map[string]Node{
-		"alone": {}, "in an outage": {Outage: true}, "Lease unread": {LeaseUnread: true},
-	} {
+	for name, n := range map[string]Node{"alone": {}, "in an outage": {Outage: true}, "Lease unread": {LeaseUnread: true}} {
 		n.Ready, n.LeaseAge = true, cfg.RestoreAfter
-		got := decideOne(t, cfg, n, p, noon)
+		got := decideOne(t, cfg, n, applied(2000, 500), noon)
 		if (got.Move != nil) != (name == "alone") || got.Move == nil && got.Status.Reason != reasons.AgentUnresponsive {
 			t.Errorf("%s: move %v, status %+v", name, got.Move, got.Status)
 		}
@@ -401,22 +414,16 @@ func TestRestoresInSteps(t *testing.T) {
 		"it is not Ready":  {3000, func(p *Pod) { p.Ready = false }, 0, 0},
 		"it starts":        {3000, func(p *Pod) { p.Containers[0].StartedAt = noon }, 0, cfg.StartGrace},
 		"below, not Ready": {200, func(p *Pod) { p.Ready = false }, 500, 0},
-		"its agent decided long ago": {
-			3000, func(p *Pod) { p.Decision = &Decision{Limits: app(4000), Age: time.Hour, Price: 1} }, 2000, 0,
-		},
+		"an old decision":  {3000, func(p *Pod) { p.Decision = &Decision{Limits: app(4000), Age: time.Hour, Price: 1} }, 2000, 0},
 	} {
-		p := running("web", c.limit, 500, constraint{})
-		p.Recorded, p.Status.Applied, p.Status.Phase = true, app(c.limit), PhaseApplied
+		p := applied(c.limit, 500)
 		if c.edit != nil {
 			c.edit(&p)
 		}
-		got, to := decideOne(t, cfg, n, p, noon), cpu.Milli(0)
-		if got.Move != nil {
-			to = got.Move.Changes[0].To
-		}
-		if to != c.to || got.Purpose != Restore || to == 0 && (got.Status.Reason != reasons.AgentUnresponsive ||
+		got := decideOne(t, cfg, n, p, noon)
+		if got.to() != c.to || got.Purpose != Restore || c.to == 0 && (got.Status.Reason != reasons.AgentUnresponsive ||
 			c.again != 0 && got.RecheckAt.Sub(noon) != c.again) {
-			t.Errorf("%s: to %v, want %v; %+v", name, to, c.to, got)
+			t.Errorf("%s: to %v, want %v; %+v", name, got.to(), c.to, got)
 		}
 	}
 }
@@ -424,12 +431,10 @@ func TestRestoresInSteps(t *testing.T) {
 // TestRestoresToTheRequest: where the CPU request was raised above the declared limit, a restore goes
 // to the request, says so, and ends. The declared limit stays recorded.
 func TestRestoresToTheRequest(t *testing.T) {
-	cfg := DefaultConfig()
-	p := running("web", 900, 500, constraint{})
-	p.Mode, p.Recorded, p.Containers[0].RestoreFloor = ModeRestore, true, 700
-	p.Status.Applied, p.Status.Phase = app(900), PhaseApplied
+	cfg, p := DefaultConfig(), applied(900, 500)
+	p.Mode, p.Containers[0].RestoreFloor = ModeRestore, 700
 	got := decideOne(t, cfg, Node{Ready: true}, p, noon)
-	if got.Move == nil || got.Move.Changes[0].To != 700 {
+	if got.to() != 700 {
 		t.Fatalf("%+v, want a resize to the request of 700m", got)
 	}
 	p.Containers[0].Limit, p.Containers[0].InForce, p.Status.Applied = 700, 700, app(700)
@@ -460,15 +465,11 @@ func TestRaisesWhatItLowered(t *testing.T) {
 		"raised, by an agent now gone":  {limit: 2000, lease: time.Hour, says: "the limits that MBCAS raised stay"},
 		"as declared":                   {limit: 500},
 	} {
-		p := running("web", c.limit, 500, constraint{})
-		p.Mode, p.Recorded, p.Status.Applied, p.Status.Phase = ModeRecommend, true, app(c.limit), PhaseApplied
-		p.Decision = &Decision{Limits: app(150)}
-		got, to := decideOne(t, cfg, Node{Ready: true, LeaseAge: c.lease}, p, noon), cpu.Milli(0)
-		if got.Move != nil {
-			to = got.Move.Changes[0].To
-		}
-		if to != c.to || to == 0 && (got.Status.Reason != reasons.Recommending || !strings.Contains(got.Status.Message, c.says)) {
-			t.Errorf("%s: to %v, want %v; %+v", name, to, c.to, got.Status)
+		p := applied(c.limit, 500)
+		p.Mode, p.Decision = ModeRecommend, &Decision{Limits: app(150)}
+		got := decideOne(t, cfg, Node{Ready: true, LeaseAge: c.lease}, p, noon)
+		if got.to() != c.to || c.to == 0 && (got.Status.Reason != reasons.Recommending || !strings.Contains(got.Status.Message, c.says)) {
+			t.Errorf("%s: to %v, want %v; %+v", name, got.to(), c.to, got.Status)
 		}
 	}
 }
@@ -489,16 +490,11 @@ func TestRaisesWhatStaysUndecided(t *testing.T) {
 		"lowered, in an outage":          {limit: 200, unconfirmed: time.Hour, node: Node{Outage: true}},
 		"raised":                         {limit: 2000, unconfirmed: time.Hour},
 	} {
-		p := running("web", c.limit, 500, constraint{})
-		p.Recorded, p.InLedger, p.Status.Applied, p.Status.Phase = true, true, app(c.limit), PhaseApplied
+		p := applied(c.limit, 500)
 		p.Decision = &Decision{Limits: app(c.limit), Age: c.unconfirmed, Unconfirmed: c.unconfirmed}
 		c.node.Ready = true
-		got, to := decideOne(t, cfg, c.node, p, noon), cpu.Milli(0)
-		if got.Move != nil {
-			to = got.Move.Changes[0].To
-		}
-		if to != c.to {
-			t.Errorf("%s: to %v, want %v", name, to, c.to)
+		if got := decideOne(t, cfg, c.node, p, noon); got.to() != c.to {
+			t.Errorf("%s: to %v, want %v", name, got.to(), c.to)
 		}
 	}
 }
@@ -524,10 +520,8 @@ func TestNamesTheConstraint(t *testing.T) {
 	}{
 		"CPU is not scarce":          {1000, 1000, Decision{Limits: app(1000), Demand: 900}, noDisruption, reasons.Settled},
 		"its budget buys its demand": {1000, 1000, Decision{Limits: app(1000), Demand: 190, Price: 0.5}, noDisruption, reasons.Settled},
-		"its demand is more": {
-			1000, 1000, Decision{Limits: app(1000), Demand: 300, Price: 0.5}, noDisruption, reasons.NoDisruptionAllowed,
-		},
-		"its demand is more than it gets": {
+		"its demand is more":         {1000, 1000, Decision{Limits: app(1000), Demand: 300, Price: 0.5}, noDisruption, reasons.NoDisruptionAllowed},
+		"it demands more than it gets": {
 			1000, 1000, Decision{Limits: app(1000), Demand: 1200, Price: 0.5, AtFloor: true}, noDisruption, reasons.NoDisruptionAllowed,
 		},
 		"several steps are left": {1340, 2000, Decision{Limits: app(500)}, lowered, reasons.StepLimited},

@@ -93,7 +93,7 @@ func TestHarmIsFoundOnce(t *testing.T) {
 	p.Containers[0].EndedAt = []time.Time{noon.Add(time.Second)}
 	harm := noon.Add(2 * time.Second)
 	p.Status.LastHarmfulDecrease = harm
-	for _, task := range Decide(cfg, Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, []Pod{p}, noon.Add(cfg.RollbackHoldOff+time.Minute)) {
+	for _, task := range Decide(cfg, up, []Pod{p}, noon.Add(cfg.RollbackHoldOff+time.Minute)) {
 		if task.Move != nil || task.Status.LastHarmfulDecrease != harm {
 			t.Errorf("after the day: %s %v, harmed at %v", task.Purpose, task.Move, task.Status.LastHarmfulDecrease)
 		}
@@ -126,8 +126,7 @@ func TestRefusingDecreases(t *testing.T) {
 		},
 	} {
 		cfg := DefaultConfig()
-		p := running("web", 4000, declared, constraint{})
-		p.Recorded, p.Status.Applied, p.Status.Phase = true, app(4000), PhaseApplied
+		p := applied(4000, declared)
 		var above time.Duration
 		lowest, lowered := p.Containers[0].Limit, false
 		const look = 5 * time.Second
@@ -136,7 +135,7 @@ func TestRefusingDecreases(t *testing.T) {
 			p.Decision = &Decision{Limits: app(200), Price: 1, Demand: 4000}
 			c := &p.Containers[0]
 			c.NoDecreaseFloor = min(c.Limit, declared)
-			task := decideOne(t, cfg, Node{Ready: true, ReadySince: noon.Add(-time.Hour)}, p, now)
+			task := decideOne(t, cfg, up, p, now)
 			lowered = false
 			if m := task.Move; m != nil {
 				from := p.Current()
