@@ -91,8 +91,7 @@ func TestStartupBoostOfANamespace(t *testing.T) {
 // TestInvalidStartupBoost: a value that cannot be read boosts nothing, is told of in one event and, as long as it stays,
 // in a condition, and does not keep the pod from the market.
 func TestInvalidStartupBoost(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := r.held("web", map[string]string{kube.StartupBoostKey: "fast"})
 		l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 		l.look(pod)

@@ -31,8 +31,7 @@ func (l *life) lowered(name string) *corev1.Pod {
 // TestRaisedRequestIsRestored: a request that was raised in place above the declared limit does not keep
 // the pod from being restored: it ends at the request, with the reason, and an opt-out ends, too.
 func TestRaisedRequestIsRestored(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := l.raised("web")
 		r.must(r.Client.SubResource("resize").Patch(r.Context(), pod.DeepCopy(), client.RawPatch("application/strategic-merge-patch+json",
 			[]byte(`{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"700m"}}}]}}`)), client.FieldOwner("another-client")))

@@ -74,8 +74,7 @@ func TestBudgetMovesToHighPrices(t *testing.T) {
 // TestUnresponsiveNodeKeepsItsFactors: what the coordinator knows of a node whose agent does not renew
 // its Lease is too old to act on.
 func TestUnresponsiveNodeKeepsItsFactors(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := r.ownedPod("web", "web", "200m", "900m")
 		l.settlesAt(pod, 900)
 		told := *r.toldOf(pod)

@@ -227,8 +227,7 @@ func TestEveryPurposeIsNamed(t *testing.T) {
 // TestALapseKeepsWhatHolds: after another replica may have owned a node, what this one saw of its pods
 // counts, and its waits; what it knew of their records does not. An answer from before counts as lost.
 func TestALapseKeepsWhatHolds(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := l.raised("web")
 		tries := l.refuse(podresize.PolicyRefused)
 		r.publish(pod, "0.000", app(3000))
@@ -261,8 +260,7 @@ func TestALapseKeepsWhatHolds(t *testing.T) {
 // TestThrottledNodesAreKnown: a node counts as one with a throttled pod that should have more as long as the
 // decision about one is above its limits, also where the mode keeps it from having them.
 func TestThrottledNodesAreKnown(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := l.newPod("web")
 		r.mode(r.namespace, kube.ModeRecommend)
 		if l.look(pod); l.memory.throttled(r.kubelet.Node) {

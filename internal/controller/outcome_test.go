@@ -49,8 +49,7 @@ func TestOutcomes(t *testing.T) {
 	}
 	for o, want := range ends {
 		t.Run(o.String(), func(t *testing.T) {
-			inMemory(t, func(t *testing.T, r *rig) {
-				l := r.live()
+			withController(t, func(t *testing.T, r *rig, l *life) {
 				pod := l.newPod("web")
 				if want != settled {
 					l.resizes.Resizer = answer(o)
@@ -141,8 +140,7 @@ func TestAChangedPodIsDecidedAnewAtOnce(t *testing.T) {
 
 // TestOneForAll has the API server refuse everything about one pod.
 func TestOneForAll(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		bad, good := l.raised("bad"), l.raised("good")
 		broken := errors.New("no such luck")
 		whole := l.Reconciler.Client

@@ -87,8 +87,7 @@ func (r *rig) healthyBeside() *corev1.Pod {
 // TestHangingWebhooks: pods whose resizes hang are tried seldom, and a look at their node takes no
 // time; a healthy pod of the node gets its resize all the same.
 func TestHangingWebhooks(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		l.jitter = exactly
 		tries, looking := 0, false
 		l.resizes.Resizer = fakeResizer{apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
@@ -219,8 +218,7 @@ func TestRefusedInOneNamespace(t *testing.T) {
 // TestAPanicCostsItsPod: where the decision about a pod panics, or its resize does, the others go on, and the
 // panic is counted and logged with its stack.
 func TestAPanicCostsItsPod(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		l.jitter = exactly
 		bad, good := l.newPod("bad"), l.newPod("good")
 		tries := 0

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"reflect"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -31,8 +29,7 @@ import (
 )
 
 func TestRecordsBeforeResizing(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		seen := 0
 		l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
 			seen++
@@ -206,8 +203,7 @@ func (r *rig) history(dieAt int, done bool, lost lose) (writes int, generation i
 
 // TestHoldsOffAfterExternalChange: not even a restart shortens the hold-off after an external change.
 func TestHoldsOffAfterExternalChange(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(_ *testing.T, r *rig, l *life) {
 		pod := l.raised("web")
 		r.resizeAs("another-client", pod, "900m")
 		r.declaredIs(l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ExternalChange), app(900))
@@ -239,8 +235,7 @@ func TestLeavesNothingBehind(t *testing.T) {
 }
 
 func TestRecommendNeverResizes(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		raised := l.raised("raised")
 		r.mode(r.namespace, kube.ModeRecommend)
 		fresh := r.pod("fresh", "100m", "500m")
@@ -257,131 +252,9 @@ func TestRecommendNeverResizes(t *testing.T) {
 	})
 }
 
-// TestStatusesLetResizesPass: when a mode changes, a status that only says so waits where many are
-// written; a resize does not wait for it.
-func TestStatusesLetResizesPass(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
-		settled, needed := l.raised("settled"), l.raised("needed")
-		r.mode(r.namespace, kube.ModeRecommend)
-		for _, pod := range []*corev1.Pod{settled, needed} {
-			l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
-		}
-		r.publish(needed, "0.000", app(3000))
-		l.statuses.SetBurst(0)
-		r.mode(r.namespace, kube.ModeEnforce)
-		l.gets(needed, 3000)
-		if pa := l.look(settled); pa.Status.Reason != string(reasons.Recommending) {
-			t.Errorf("a status is written without a token: %s", pa.Status.Reason)
-		}
-		if result, err := l.once(); err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > 2*statusWait {
-			t.Errorf("the node is looked at again in %v, %v; want at most %v", result.RequeueAfter, err, 2*statusWait)
-		}
-		l.statuses.SetBurst(1000)
-		l.settles(settled, v1alpha1.PhaseApplied, reasons.Settled)
-	})
-}
-
-// TestOneRecordOfAResize: while the API server is busy, a resize has one record, of what was resized. That it was
-// carried out is written with the next one, or after a minute; no controller needs it, nor one that comes after. That a
-// pod waits for its turn waits, too. Where the API server is prompt, both are written at once.
-func TestOneRecordOfAResize(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
-		pod := l.raised("web")
-		statuses := func() int { return l.requests(http.MethodPatch, "/podallocations/"+string(pod.UID)+"/status") }
-		resize := func(limit cpu.Milli) (written int) {
-			before := statuses()
-			r.kubelet.Answer(pod, apiserver.Ignore)
-			r.publish(pod, "0.000", app(limit))
-			l.gets(pod, limit)
-			l.settles(pod, v1alpha1.PhasePending, reasons.ResizeInFlight)
-			r.kubelet.Answer(pod, apiserver.Obey)
-			r.until("in force", func() (bool, any) {
-				p := r.read(pod)
-				progress, said := podresize.Check(p, kube.ByName(kube.Limits(p)), p.Generation)
-				return progress == actuator.Done, said
-			})
-			l.look(pod)
-			return statuses() - before
-		}
-		if n := resize(2200); n != 2 {
-			t.Errorf("a resize has %d records, want 2", n)
-		}
-		l.statuses.SetBurst(0)
-		for _, limit := range []cpu.Milli{2500, 3000, 3500} {
-			if n := resize(limit); n != 1 {
-				t.Errorf("a resize has %d records while the API server is busy, want 1", n)
-			}
-			applied := []v1alpha1.ContainerLimit{app(limit)}
-			if s := r.stored(pod).Status; s.Phase != v1alpha1.PhasePending || !kube.SameLimits(s.AppliedLimits, applied) {
-				t.Errorf("recorded is %s %s of %v, want the resize in flight to %v", s.Phase, s.Reason, s.AppliedLimits, limit)
-			}
-		}
-		next := r.live() // after a restart
-		next.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-		if n := next.counter.resizes(); n != 0 {
-			t.Errorf("%d resizes after a restart", n)
-		}
-		resize(4000)
-		l.pass(unreportedWait)
-		if s := l.look(pod).Status; s.Phase != v1alpha1.PhaseApplied {
-			t.Errorf("after a minute it is %s %s", s.Phase, s.Reason)
-		}
-	})
-}
-
-// TestStatusesOfANodeAreWrittenAtOnce: where the API server is prompt, one reconcile writes the status of
-// every pod of a node whose mode has changed.
-func TestStatusesOfANodeAreWrittenAtOnce(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
-		var pods []*corev1.Pod
-		for i := range 12 {
-			pods = append(pods, l.raised(fmt.Sprint("pod-", i)))
-		}
-		r.mode(r.namespace, kube.ModeRecommend)
-		for _, pod := range pods {
-			l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
-		}
-		r.mode(r.namespace, kube.ModeEnforce)
-		l.Config.Pods = len(pods)
-		now := l.Reconciler.Now()
-		l.Reconciler.Now = func() time.Time { return now } // as if no write took time
-		l.look(pods[0])
-		for _, pod := range pods {
-			if s := r.stored(pod).Status; s.Reason != string(reasons.Settled) {
-				t.Errorf("the status of %s is not written: %+v", pod.Name, s)
-			}
-		}
-	})
-}
-
-func TestQuiet(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
-		pod := l.raised("web")
-		r.pod("best-effort", "", "")
-		for _, mode := range []kube.Mode{kube.ModeEnforce, kube.ModeRecommend} {
-			r.mode(r.namespace, mode)
-			l.look(pod)
-			before := len(l.writes())
-			for range 5 {
-				l.pass(time.Minute)
-				r.publish(pod, "0.000", app(2000)) // another decision, and the same limits
-				l.look(pod)
-			}
-			if w := l.writes()[before:]; len(w) != 0 {
-				t.Errorf("mode %s: writes while no limit changed: %v", mode, w)
-			}
-		}
-	})
-}
-
 func TestActsNowhereBlind(t *testing.T) {
 	t.Run("agent unresponsive or paused", func(t *testing.T) {
-		inMemory(t, func(t *testing.T, r *rig) {
-			l := r.live()
+		withController(t, func(t *testing.T, r *rig, l *life) {
 			pod := l.raised("web")
 			l.ahead = 61 * time.Second
 			r.publish(pod, "0.000", app(3000))
@@ -477,8 +350,7 @@ func (d *doubt) Create(ctx context.Context, o client.Object, opts ...client.Crea
 
 // TestForgeriesAreRemoved: an allocation of a pod that is not on the node goes, and the true one stays.
 func TestForgeriesAreRemoved(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := l.raised("web")
 		other := r.Namespace(t)
 		for name, forge := range map[string]func(*v1alpha1.PodAllocation){

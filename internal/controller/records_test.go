@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -61,8 +61,7 @@ func (r *rig) withoutRecords() client.Client {
 // TestLedgerTroubleHoldsNewPodsOnly: while the ledger cannot be written, a pod whose limits are recorded
 // is restored, and a new one waits.
 func TestLedgerTroubleHoldsNewPodsOnly(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		old, lost := l.raised("old"), l.raised("lost")
 		whole := l.Reconciler.Client
 		r.vanish(old, theLedger) // one that is recorded in its PodAllocation alone can be restored, too
@@ -105,8 +104,7 @@ func TestLedgerTroubleHoldsNewPodsOnly(t *testing.T) {
 
 // TestLedgerGoesWithItsNode: the garbage collector deletes it, as its Node owns it.
 func TestLedgerGoesWithItsNode(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := l.newPod("web")
 		owned := func(what string) {
 			t.Helper()
@@ -124,8 +122,7 @@ func TestLedgerGoesWithItsNode(t *testing.T) {
 // TestStaleCachesLoseNoRecord: a new leader whose caches do not show the records yet reads them from the
 // API server, before it takes the template's limits for the declared ones. It does not publish the pod anew.
 func TestStaleCachesLoseNoRecord(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := r.templated("web", "600m")
 		l.settlesAt(pod, 2000)
 		l = r.live()
@@ -148,8 +145,7 @@ func TestStaleCachesLoseNoRecord(t *testing.T) {
 
 // TestALivingAllocationStays: the pod cache of a new leader may show less than that of PodAllocations.
 func TestALivingAllocationStays(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := l.raised("web")
 		before := r.stored(pod)
 		l = r.live()
@@ -175,8 +171,7 @@ func TestALivingAllocationStays(t *testing.T) {
 // TestAnEndedPodCostsNoRequest: the PodAllocation of a deleted pod is left to the garbage collector; one that it leaves
 // behind is deleted.
 func TestAnEndedPodCostsNoRequest(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		gone, left, stays := l.raised("gone"), l.raised("left"), l.raised("stays")
 		l.look(stays)
 		for _, pod := range []*corev1.Pod{gone, left} {
@@ -266,67 +261,6 @@ func TestAFrozenLeaderOverwritesNothing(t *testing.T) {
 	})
 }
 
-// TestAgentsWritesCostTwoRequests: the agent writes the spec at the same time, which is no reason to look again.
-func TestAgentsWritesCostTwoRequests(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
-		pod := l.raised("web")
-		writes := 0
-		l.Reconciler.Client = r.onStatus(func(client.Object) error {
-			if writes++; writes == 1 {
-				r.publish(pod, "0.000", app(3000))
-			}
-			return nil
-		})
-		r.publish(pod, "0.000", app(2500))
-		l.look(pod)
-		if s := r.stored(pod).Status; writes != 2 || !kube.SameLimits(s.AppliedLimits, []v1alpha1.ContainerLimit{app(2500)}) {
-			t.Errorf("%d writes, want 2; status %+v", writes, s)
-		}
-	})
-}
-
-// TestARefusedStatusBacksOff: what the API server will not store is not sent every five seconds.
-func TestARefusedStatusBacksOff(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
-		bad, good := l.raised("bad"), l.raised("good")
-		whole, tries := l.Reconciler.Client, 0
-		l.Reconciler.Client = r.onStatus(func(o client.Object) error {
-			if o.GetName() != string(bad.UID) {
-				return nil
-			}
-			tries++
-			return apierrors.NewInvalid(schema.GroupKind{Kind: "PodAllocation"}, o.GetName(), nil)
-		})
-		r.publish(bad, "0.000", app(3000))
-		looks, soon := 0, 0
-		for start := l.ahead; l.ahead-start < 30*time.Minute; looks++ {
-			result, err := l.once()
-			r.must(err)
-			if result.RequeueAfter <= 10*time.Second {
-				soon++
-			}
-			l.pass(min(result.RequeueAfter, time.Minute))
-		}
-		if tries < 3 || tries > 15 || soon > 5 {
-			t.Errorf("sent %d times in half an hour, %d of %d looks were followed by another within 10 s", tries, soon, looks)
-		}
-		var m dto.Metric
-		if err := l.Metrics.Errors.Write(&m); err != nil || m.GetCounter().GetValue() != float64(tries) {
-			t.Errorf("counted %v errors of %d (%v)", m.GetCounter().GetValue(), tries, err)
-		}
-		if n := strings.Count(r.log.String(), "pod not dealt with"); n != 1 {
-			t.Errorf("%d lines in the log, want one", n)
-		}
-		r.publish(good, "0.000", app(3000))
-		l.settles(good, v1alpha1.PhaseApplied, reasons.Settled)
-		l.Reconciler.Client = whole
-		l.pass(11 * time.Minute)
-		l.settles(bad, v1alpha1.PhaseApplied, reasons.Settled)
-	})
-}
-
 // TestHarmIsFoundOnAnyClock: the clock of a node may be minutes off.
 func TestHarmIsFoundOnAnyClock(t *testing.T) {
 	const off = 3 * time.Minute
@@ -357,8 +291,7 @@ func TestALeaderFromTheFuture(t *testing.T) {
 // TestWipedFieldsHideNoExternalChange: where a pod does not tell which manager wrote its limits, what MBCAS
 // saw and sent does.
 func TestWipedFieldsHideNoExternalChange(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(_ *testing.T, r *rig, l *life) {
 		pod := l.raised("web")
 		r.merge(pod, `{"metadata":{"managedFields":[{}]}}`)
 		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
@@ -374,8 +307,7 @@ func TestWipedFieldsHideNoExternalChange(t *testing.T) {
 
 // TestACordonIsNoDrain: pods of a cordoned node end and are deleted as anywhere.
 func TestACordonIsNoDrain(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod, going := l.raised("web"), l.newPod("going")
 		r.merge(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.kubelet.Node}}, `{"spec":{"unschedulable":true}}`)
 		r.merge(going, `{"metadata":{"finalizers":["example.com/wait"]}}`)
@@ -417,6 +349,34 @@ func TestAnswersOutliveAFailedLook(t *testing.T) {
 		}
 		if n := strings.Count(r.audit.String(), `"msg":"resize"`); n != 1 {
 			t.Errorf("%d attempts, want one", n)
+		}
+	})
+}
+
+// setStatus changes the status of a PodAllocation, as another controller does.
+func (r *rig) setStatus(pod *corev1.Pod, patch string) {
+	r.Helper()
+	r.must(r.Client.Status().Patch(r.Context(), r.stored(pod), client.RawPatch(types.MergePatchType, []byte(`{"status":`+patch+`}`))))
+}
+
+// TestLimitsAreRecordedInAContest: while another controller writes a pod's status otherwise, new declared limits
+// are recorded all the same.
+func TestLimitsAreRecordedInAContest(t *testing.T) {
+	withController(t, func(t *testing.T, r *rig, l *life) {
+		pod := l.raised("web")
+		r.setStatus(pod, `{"message":"as another controller sees it"}`)
+		l.look(pod)
+		if s := l.look(pod).Status; s.Message != "as another controller sees it" {
+			t.Fatalf("no contest: %+v", s)
+		}
+		r.resizeAs("another-client", pod, "700m")
+		l.look(pod)
+		r.declaredIs(l.look(pod), app(700))
+		r.ledgerIs(pod, app(700))
+		since := r.stored(pod).Status.LastExternalChangeTime
+		l.pass(time.Minute)
+		if s := l.look(pod).Status; !s.LastExternalChangeTime.Equal(&since) || since.IsZero() {
+			t.Errorf("changed externally at %v, want %v as before", s.LastExternalChangeTime, since)
 		}
 	})
 }

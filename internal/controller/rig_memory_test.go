@@ -32,6 +32,12 @@ func inMemory(t *testing.T, test func(*testing.T, *rig)) {
 	})
 }
 
+// withController runs a test in memory with a controller.
+func withController(t *testing.T, test func(*testing.T, *rig, *life)) {
+	t.Helper()
+	inMemory(t, func(t *testing.T, r *rig) { test(t, r, r.live()) })
+}
+
 // eachInMemory runs a test for each case, with a rig on an API server in memory of its own.
 func eachInMemory[C any](t *testing.T, cases map[string]C, test func(*testing.T, *rig, C)) {
 	t.Helper()

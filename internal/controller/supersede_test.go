@@ -1,18 +1,15 @@
 package controller
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
-	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
@@ -38,8 +35,7 @@ func (l *life) lowering(name string) *corev1.Pod {
 // TestAnIncreaseSupersedes: an increase that is decided while a decrease is in flight is carried out at once. The
 // record tells of both, and progress is that of the increase; nothing supersedes that.
 func TestAnIncreaseSupersedes(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, _ *rig, l *life) {
 		pod := l.lowering("web")
 		before := l.stored(pod).Status
 		l.publish(pod, "0.000", app(3000))
@@ -114,43 +110,10 @@ func TestARefusedIncreaseLeavesTheDecrease(t *testing.T) {
 	})
 }
 
-// decidesAlways is a cache that shows a newer decision each time.
-type decidesAlways struct {
-	client.Client
-	decide func()
-}
-
-func (c decidesAlways) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	if _, ok := list.(*v1alpha1.PodAllocationList); ok {
-		c.decide()
-	}
-	return c.Client.List(ctx, list, opts...)
-}
-
-// TestStatusesAreNotStarved: statuses of a node are written although its agent decides all the time.
-func TestStatusesAreNotStarved(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
-		web := l.raised("web")
-		fresh := l.rig.pod("new", "100m", "500m")
-		decisions := 0
-		l.Reconciler.Client = decidesAlways{l.Reconciler.Client, func() {
-			decisions++
-			l.publish(web, "0.000", app(cpu.Milli(2000+10*decisions)))
-		}}
-		_, err := l.Reconcile(l.Context(), request(l.kubelet.Node))
-		l.must(err)
-		if pa := l.stored(fresh); pa == nil || !recorded(pa) || decisions < 2*mostLooks-1 {
-			t.Errorf("after %d decisions the other pod has %+v, want its status", decisions, pa)
-		}
-	})
-}
-
 // TestDecisionsComeBeforeStatuses: a decision that arrives while a node is dealt with is acted on before statuses
 // of its pods are written.
 func TestDecisionsComeBeforeStatuses(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, _ *rig, l *life) {
 		web := l.raised("web")
 		l.rig.pod("new", "100m", "500m") // its declared limits are recorded, and a status is written
 		ledger := l.hold("/configmaps/" + restore.LedgerName(l.kubelet.Node))

@@ -45,8 +45,7 @@ func TestTellsTheAgent(t *testing.T) {
 // TestRecordsBeforeAPodRuns: when its kubelet is about to start a pod, it has its PodAllocation, its declared
 // limits are recorded and its agent is told. Nothing more is written when it runs, until something is decided.
 func TestRecordsBeforeAPodRuns(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := r.held("web", map[string]string{})
 		r.declaredIs(l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet), app(500))
 		if told := r.toldOf(pod); told == nil || !kube.SameLimits(told.DeclaredLimits, []v1alpha1.ContainerLimit{app(500)}) {
@@ -66,8 +65,7 @@ func TestRecordsBeforeAPodRuns(t *testing.T) {
 
 // TestAnErrorIsNoNews: what the agent is told of a pod that cannot be read stays, and the others are told.
 func TestAnErrorIsNoNews(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		bad, good := l.raised("bad"), l.newPod("good")
 		before := r.toldOf(bad)
 		l.Live = interceptor.NewClient(r.Client, interceptor.Funcs{Get: func(
@@ -94,8 +92,7 @@ func TestAnErrorIsNoNews(t *testing.T) {
 // TestOneWriteForAll: a constraint that comes and goes for all pods of a node costs one write of its
 // NodeAllocation each time, and none of a PodAllocation; what an agent says of its market costs none.
 func TestOneWriteForAll(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		const pods = 12
 		var last *corev1.Pod
 		for i := range pods {
@@ -128,8 +125,7 @@ func TestOneWriteForAll(t *testing.T) {
 // TestUnconfirmedIsNotApplied: a decision that was made long ago is applied when its agent's Lease confirms it,
 // and not while the Lease names the pod, or says that there is a later decision than the cache shows.
 func TestUnconfirmedIsNotApplied(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := l.raised("web")
 		r.mode(r.namespace, kube.ModeRecommend)
 		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.Recommending)
@@ -158,8 +154,7 @@ func TestUnconfirmedIsNotApplied(t *testing.T) {
 // TestUndecidedIsRaised: a lowered pod that its agent, which lives, does not stand by for five minutes has its
 // declared limit again.
 func TestUndecidedIsRaised(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		l := r.live()
+	withController(t, func(_ *testing.T, r *rig, l *life) {
 		pod := l.lowered("web")
 		l.ahead += time.Minute // after the last decision
 		for i := range 7 {
@@ -171,5 +166,27 @@ func TestUndecidedIsRaised(t *testing.T) {
 			}
 		}
 		l.gets(pod, 500)
+	})
+}
+
+// TestAgentIsToldWhatIsTighter: while another controller tells the agent otherwise, it is told of lower ceilings.
+func TestAgentIsToldWhatIsTighter(t *testing.T) {
+	withController(t, func(t *testing.T, r *rig, l *life) {
+		pod := l.raised("web")
+		ranges := r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus("3")})
+		l.look(pod)
+		n := &v1alpha1.NodeAllocation{ObjectMeta: metav1.ObjectMeta{Name: r.kubelet.Node}}
+		r.merge(n, `{"spec":{"pods":[]}}`)
+		l.look(pod)
+		if p := r.toldOf(pod); p != nil {
+			t.Fatalf("no contest: told %+v", p)
+		}
+		other := r.live()
+		other.look(pod)
+		r.merge(ranges, `{"spec":{"limits":[{"type":"Pod","max":{"cpu":"1500m"}}]}}`)
+		l.look(pod)
+		if c := r.toldConstraints(pod); c == nil || c.Ceiling == nil || *c.Ceiling != 1500 {
+			t.Errorf("told %+v, want a ceiling of 1500m", c)
+		}
 	})
 }
