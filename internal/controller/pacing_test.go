@@ -134,44 +134,6 @@ func TestHangingWebhooks(t *testing.T) {
 	})
 }
 
-// TestHangsAlone runs the whole controller with as many pods behind a hanging webhook as there are
-// workers, on all nodes: while none of them is answered, healthy pods of the same nodes are resized
-// again and again.
-func TestHangsAlone(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		r.config.Nodes = 1
-		hangs := make(chan struct{})
-		sickNamespace := r.namespace
-		r.start(func(re *Reconciler) {
-			re.resizes.Resizer = fakeResizer{Resizer: re.resizes.Resizer, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
-				if pod.Namespace == sickNamespace {
-					<-hangs
-					return podresize.Result{Outcome: podresize.Unknown, Message: "no answer"}
-				}
-				return next()
-			}}
-		})
-		t.Cleanup(func() { close(hangs) }) // before the controller stops
-		var sick []*corev1.Pod
-		for i := range 12 {
-			sick = append(sick, r.pod(fmt.Sprintf("sick-%d", i), "50m", "500m"))
-		}
-		healthy := r.healthyBeside()
-		for _, pod := range append(sick, healthy) {
-			r.allocation(pod, "made", recorded)
-		}
-		for _, pod := range sick {
-			r.decide(pod, v1alpha1.Decision{Demand: 900, Budget: 100, Floor: 10, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing}, app(2000))
-		}
-		for i := range 5 {
-			r.at(healthy, cpu.Milli(1000+500*i))
-		}
-		for _, pod := range sick {
-			r.limitIs(pod, 500, "while its resize hangs")
-		}
-	})
-}
-
 // TestRefusedInOneNamespace: an authorizer that refuses in one namespace costs only that one. The gate
 // stays open as long as a review by the API server says that resizes are allowed.
 func TestRefusedInOneNamespace(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -192,25 +191,24 @@ func TestAnEndedPodCostsNoRequest(t *testing.T) {
 	})
 }
 
-// TestNoResizeWithoutItsRecord: a leader whose record of the declared limits is refused, because another
-// one has written meanwhile, requests no resize.
-func TestNoResizeWithoutItsRecord(t *testing.T) {
-	inMemory(t, func(t *testing.T, r *rig) {
-		a, b := r.live(), r.live()
-		pod := r.pod("web", "100m", "500m")
-		a.becomes(pod, "made", func(pa *v1alpha1.PodAllocation) bool { return pa != nil })
-		r.publish(pod, "0.000", app(2000))
+// TestTheAllocationHasTheRecordFirst: a PodAllocation that has lost the declared limits gets them back before its pod
+// is resized. While that is refused, as where another controller has written meanwhile, no resize is requested.
+func TestTheAllocationHasTheRecordFirst(t *testing.T) {
+	withController(t, func(t *testing.T, r *rig, l *life) {
+		pod := l.newPod("web")
 		r.setStatus(pod, `{"declaredLimits":null}`)
-		look := func(l *life) error {
-			_, err := l.Reconcile(l.Context(), request(l.kubelet.Node))
-			return err
-		}
-		meanwhile := sync.OnceValue(func() error { return look(b) })
-		a.Reconciler.Client = r.onStatus(func(client.Object) error { return meanwhile() })
-		r.must(look(a))
-		if state, _, _ := a.resizes.Standing(pod.UID); state != flowcontrol.None {
+		r.publish(pod, "0.000", app(2000))
+		l.Reconciler.Client = r.onStatus(func(o client.Object) error {
+			return apierrors.NewConflict(schema.GroupResource{Resource: "podallocations"}, o.GetName(), errLost)
+		})
+		_, err := l.Reconcile(t.Context(), request(r.kubelet.Node))
+		r.must(err)
+		if state, _, _ := l.resizes.Standing(pod.UID); state != flowcontrol.None || recorded(r.stored(pod)) {
 			t.Errorf("a resize is requested (%v) although its record was refused", state)
 		}
+		l.Reconciler.Client = r.Client
+		l.pass(time.Minute)
+		r.declaredIs(l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled), app(500))
 	})
 }
 

@@ -1,9 +1,7 @@
 package controller
 
 import (
-	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -30,38 +28,6 @@ func (l *life) lowering(name string) *corev1.Pod {
 	}
 	l.limitIs(pod, 1340, "while the decrease is in flight")
 	return pod
-}
-
-// TestAnIncreaseSupersedes: an increase that is decided while a decrease is in flight is carried out at once. The
-// record tells of both, and progress is that of the increase; nothing supersedes that.
-func TestAnIncreaseSupersedes(t *testing.T) {
-	withController(t, func(t *testing.T, _ *rig, l *life) {
-		pod := l.lowering("web")
-		before := l.stored(pod).Status
-		l.publish(pod, "0.000", app(3000))
-		l.gets(pod, 3000)
-		s := l.look(pod).Status
-		if s.Phase != v1alpha1.PhasePending || s.Reason != string(reasons.ResizeInFlight) || !s.LastIncreaseTime.After(s.LastDecreaseTime.Time) ||
-			!s.LastDecreaseTime.Equal(&before.LastDecreaseTime) || s.AppliedLimits[0].CPULimit != 3000 || s.Rollback.Limits[0].CPULimit != 2000 {
-			t.Errorf("the record of the increase is %+v, that of the decrease was %+v", s, before)
-		}
-		if n := strings.Count(l.audit.String(), `"outcome":"Accepted"`); n != 3 {
-			t.Errorf("%d audit records, want one of each resize:\n%s", n, l.audit)
-		}
-		for _, limit := range []v1alpha1.ContainerLimit{app(4000), app(500)} {
-			l.publish(pod, "0.000", limit)
-			l.look(pod)
-			l.limitIs(pod, 3000, "while the increase is in flight")
-		}
-		l.ahead += l.config.ActuationTimeout - time.Second
-		l.hearAt(time.Now().Add(l.ahead))
-		if s := l.look(pod).Status; s.Phase != v1alpha1.PhasePending {
-			t.Errorf("before the increase is late: %+v", s)
-		}
-		l.publish(pod, "0.000", app(3000))
-		l.kubelet.Answer(pod, apiserver.Obey)
-		l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-	})
 }
 
 // TestADecreaseIsFinishedFirst: with a kubelet before 1.34, and where a quota is short, an increase waits until the
