@@ -3,12 +3,10 @@ package controller
 import (
 	"reflect"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 	"weak"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,7 +17,6 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
-	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/dispatch"
 	"github.com/mbcas/mbcas/internal/events"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -211,16 +208,6 @@ func TestConfigReportsEverything(t *testing.T) {
 	err := Config{Config: lifecycle.DefaultConfig(), CoordinationInterval: -1}.Validate()
 	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 8 {
 		t.Errorf("%d complaints, want 8: %v", got, err)
-	}
-}
-
-// TestEveryPurposeIsNamed in the help of the counter.
-func TestEveryPurposeIsNamed(t *testing.T) {
-	help := metrics.New(prometheus.NewRegistry()).Resizes.WithLabelValues("", "").Desc().String()
-	for _, p := range []lifecycle.Purpose{lifecycle.Allocate, lifecycle.Restore, lifecycle.Revert, lifecycle.Rollback} {
-		if !strings.Contains(help, string(p)) {
-			t.Errorf("purpose %s is missing in %s", p, help)
-		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
 	"github.com/mbcas/mbcas/internal/events"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
@@ -341,27 +342,8 @@ func (d *droppingEvents) Send(_ *corev1.Pod, _ runtime.Object, e events.Event) b
 	return d.sends
 }
 
-// TestADroppedEventIsNotForgotten: a Warning that was dropped stays to be sent though a later Event of the same look
-// is sent, and has the pod looked at again soon without another cause.
-func TestADroppedEventIsNotForgotten(t *testing.T) {
-	sink, now := &droppingEvents{}, time.Unix(1000, 0)
-	r := &Reconciler{Telemetry: Telemetry{Events: sink}}
-	r.jitter = exactly
-	s, one := &snapshot{now: now}, &task{podState: &podState{pod: &corev1.Pod{}, rec: &record{}}}
-	r.event(s, one, events.Event{Type: corev1.EventTypeWarning, Reason: "PolicyRefused"})
-	if !one.RecheckAt.Equal(now.Add(events.SendAgain)) {
-		t.Errorf("looked at again at %v, want %v after %v", one.RecheckAt, events.SendAgain, now)
-	}
-	sink.sends = true
-	r.event(s, one, events.Event{Type: corev1.EventTypeNormal, Reason: "SkipResize"})
-	r.observe(s, one)
-	if want := []string{"SkipResize", "PolicyRefused"}; !slices.Equal(sink.sent, want) {
-		t.Errorf("sent %v, want %v", sink.sent, want)
-	}
-}
-
-// TestADroppedEventIsSentLater: an Event that was dropped is sent at a later look, once, if the pod is still in
-// the state that it tells of.
+// TestADroppedEventIsSentLater: an Event that was dropped has the pod reconciled again soon, and is sent then, once, if
+// the pod is still in the state that it is about. That others which are sent do not hide it: TestUnsentOnesStay (events).
 func TestADroppedEventIsSentLater(t *testing.T) {
 	eachInMemory(t, map[string]bool{"still refused": true, "accepted since": false}, func(t *testing.T, r *rig, still bool) {
 		l, sink := r.live(), &droppingEvents{}
@@ -373,8 +355,10 @@ func TestADroppedEventIsSentLater(t *testing.T) {
 		for range 3 {
 			l.look(pod)
 		}
-		if sink.dropped != 1 {
-			t.Errorf("%d Events count as dropped, want one", sink.dropped)
+		l.jitter = exactly
+		result, err := l.once()
+		if r.must(err); sink.dropped != 1 || result.RequeueAfter > events.SendAgain {
+			t.Errorf("%d Events count as dropped, want one; again in %v, want %v", sink.dropped, result.RequeueAfter, events.SendAgain)
 		}
 		var want []string
 		if still {
@@ -393,5 +377,22 @@ func TestADroppedEventIsSentLater(t *testing.T) {
 		if !slices.Equal(sent, want) {
 			t.Errorf("sent %v, want %v", sent, want)
 		}
+	})
+}
+
+// TestRaisedRequestIsRestored: a request that was raised in place above the declared limit does not keep
+// the pod from being restored: it ends at the request, and an opt-out ends, too. What it says then: TestRestoresToTheRequest.
+func TestRaisedRequestIsRestored(t *testing.T) {
+	withController(t, func(t *testing.T, r *rig, l *life) {
+		pod := l.raised("web")
+		r.must(r.Client.SubResource("resize").Patch(r.Context(), pod.DeepCopy(), client.RawPatch("application/strategic-merge-patch+json",
+			[]byte(`{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"700m"}}}]}}`)), client.FieldOwner("another-client")))
+		r.mode(r.namespace, kube.ModeRestore)
+		pa := l.settles(pod, v1alpha1.PhaseRestored, reasons.Restoring)
+		r.limitIs(pod, 700, "at the request")
+		r.declaredIs(pa, app(500))
+		r.label(pod, "false")
+		l.becomes(pod, "gone", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
+		r.limitIs(pod, 700, "out, at the request")
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 )
@@ -187,6 +189,56 @@ func TestAgentIsToldWhatIsTighter(t *testing.T) {
 		l.look(pod)
 		if c := r.toldConstraints(pod); c == nil || c.Ceiling == nil || *c.Ceiling != 1500 {
 			t.Errorf("told %+v, want a ceiling of 1500m", c)
+		}
+	})
+}
+
+// lowered is a pod that declared 500m and was lowered to 200m.
+func (l *life) lowered(name string) *corev1.Pod {
+	l.Helper()
+	pod := l.newPod(name)
+	l.publish(pod, "0.500", app(200))
+	l.becomes(pod, "lowered", func(*v1alpha1.PodAllocation) bool { return l.limit(pod) == 200 })
+	l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+	return pod
+}
+
+// TestDeafWatchRestoresNothing: where the cache shows an old Lease and the API server a fresh one,
+// nothing is restored; nor where the API server does not answer. It is asked once.
+func TestDeafWatchRestoresNothing(t *testing.T) {
+	type answer struct {
+		live  func(*coordinationv1.Lease, time.Time) error
+		limit cpu.Milli
+		asked int
+	}
+	eachInMemory(t, map[string]answer{
+		"a fresh Lease": {func(l *coordinationv1.Lease, now time.Time) error { l.Spec.RenewTime.Time = now; return nil }, 2000, 1},
+		"no answer":     {func(*coordinationv1.Lease, time.Time) error { return errors.New("no answer") }, 2000, 5},
+		"the same":      {func(*coordinationv1.Lease, time.Time) error { return nil }, 500, 1},
+	}, func(t *testing.T, r *rig, c answer) {
+		r.config.Actuator.MaxDecreaseFactor = 100
+		l := r.live()
+		pod := l.raised("web")
+		asked := 0
+		l.liveness.Live = interceptor.NewClient(r.Client, interceptor.Funcs{
+			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if err := w.Get(ctx, key, o, opts...); err != nil {
+					return err
+				}
+				asked++
+				return c.live(o.(*coordinationv1.Lease), l.Reconciler.Now())
+			},
+		})
+		l.ahead += r.config.RestoreAfter + time.Minute
+		for range 5 {
+			l.look(pod)
+		}
+		if c.limit == 500 {
+			l.settles(pod, v1alpha1.PhaseRestored, reasons.AgentUnresponsive)
+		}
+		r.limitIs(pod, c.limit, "once the agent has been unresponsive for long")
+		if asked != c.asked {
+			t.Errorf("the API server was asked %d times for the Lease, want %d", asked, c.asked)
 		}
 	})
 }

@@ -439,7 +439,7 @@ func TestRestoresToTheRequest(t *testing.T) {
 	}
 	p.Containers[0].Limit, p.Containers[0].InForce, p.Status.Applied = 700, 700, app(700)
 	got = decideOne(t, cfg, Node{Ready: true}, p, noon)
-	if got.Move != nil || got.Status.Phase != PhaseRestored || !strings.Contains(got.Status.Message, "container app") ||
+	if got.Move != nil || got.Status.Phase != PhaseRestored || !strings.Contains(got.Status.Message, "container app was raised above its declared limit of 500m") ||
 		!got.Status.Declared.Equal(app(500)) {
 		t.Errorf("at the request: %+v, want it Restored, with the reason why it is not the declared limit", got)
 	}

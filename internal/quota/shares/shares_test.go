@@ -270,18 +270,3 @@ func TestTheOneNodeMayBeGone(t *testing.T) {
 		})
 	}
 }
-
-// BenchmarkLook is what a look at a node costs that has pods in a namespace of 5,000 pods under a quota.
-func BenchmarkLook(b *testing.B) {
-	for name, watched := range map[string]bool{"each-look": false, "once": true} {
-		b.Run(name, func(b *testing.B) {
-			d, _, n := namespace(5000)
-			d.watched = watched
-			for b.Loop() {
-				if _, err := d.Of(b.Context(), n, d.Begin("shop", "n0", noon)); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
