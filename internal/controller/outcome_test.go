@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,14 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/controller/metrics"
-	"github.com/mbcas/mbcas/internal/events"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -322,62 +319,6 @@ func rollsBack(_ *testing.T, r *rig, h harm) {
 			r.Errorf("%s by %v cores are counted, want at least 1: to 1000m and back to 2000m", direction, n)
 		}
 	}
-}
-
-// droppingEvents drops Events until it is to send them.
-type droppingEvents struct {
-	noEvents
-	sends   bool
-	dropped int // without those that were dropped before
-	sent    []string
-}
-
-func (d *droppingEvents) Send(_ *corev1.Pod, _ runtime.Object, e events.Event) bool {
-	switch {
-	case d.sends:
-		d.sent = append(d.sent, e.Reason)
-	case !e.Again:
-		d.dropped++
-	}
-	return d.sends
-}
-
-// TestADroppedEventIsSentLater: an Event that was dropped has the pod reconciled again soon, and is sent then, once, if
-// the pod is still in the state that it is about. That others which are sent do not hide it: TestUnsentOnesStay (events).
-func TestADroppedEventIsSentLater(t *testing.T) {
-	eachInMemory(t, map[string]bool{"still refused": true, "accepted since": false}, func(t *testing.T, r *rig, still bool) {
-		l, sink := r.live(), &droppingEvents{}
-		pod := l.raised("web")
-		l.Events = sink
-		l.refuse(podresize.PolicyRefused)
-		r.publish(pod, "0.000", app(3000))
-		l.settles(pod, v1alpha1.PhaseFailed, reasons.PolicyRefused)
-		for range 3 {
-			l.look(pod)
-		}
-		l.jitter = exactly
-		result, err := l.once()
-		if r.must(err); sink.dropped != 1 || result.RequeueAfter > events.SendAgain {
-			t.Errorf("%d Events count as dropped, want one; again in %v, want %v", sink.dropped, result.RequeueAfter, events.SendAgain)
-		}
-		var want []string
-		if still {
-			want = []string{string(reasons.PolicyRefused)}
-		} else {
-			l.resizes.Resizer = l.counter
-			l.pass(10 * time.Minute)
-			l.gets(pod, 3000)
-			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-		}
-		sink.sends = true
-		for range 3 {
-			l.look(pod)
-		}
-		sent := slices.DeleteFunc(sink.sent, func(reason string) bool { return reason != string(reasons.PolicyRefused) })
-		if !slices.Equal(sent, want) {
-			t.Errorf("sent %v, want %v", sent, want)
-		}
-	})
 }
 
 // TestRaisedRequestIsRestored: a request that was raised in place above the declared limit does not keep

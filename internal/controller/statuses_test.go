@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -20,6 +22,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/events"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
@@ -218,6 +221,79 @@ func TestStatusesAreNotStarved(t *testing.T) {
 		l.must(err)
 		if pa := l.stored(fresh); pa == nil || !recorded(pa) || decisions < 2*mostLooks-1 {
 			t.Errorf("after %d decisions the other pod has %+v, want its status", decisions, pa)
+		}
+	})
+}
+
+// droppingEvents drops Events until it is to send them.
+type droppingEvents struct {
+	noEvents
+	sends   bool
+	dropped int // without those that were dropped before
+	sent    []string
+}
+
+func (d *droppingEvents) Send(_ *corev1.Pod, _ runtime.Object, e events.Event) bool {
+	switch {
+	case d.sends:
+		d.sent = append(d.sent, e.Reason)
+	case !e.Again:
+		d.dropped++
+	}
+	return d.sends
+}
+
+// TestADroppedEventIsNotForgotten: a Warning that was dropped stays to be sent though a later Event of the same look
+// is sent, and has the pod looked at again soon without another cause.
+func TestADroppedEventIsNotForgotten(t *testing.T) {
+	sink, now := &droppingEvents{}, time.Unix(1000, 0)
+	r := &Reconciler{Telemetry: Telemetry{Events: sink}}
+	r.jitter = exactly
+	s, one := &snapshot{now: now}, &task{podState: &podState{pod: &corev1.Pod{}, rec: &record{}}}
+	r.event(s, one, events.Event{Type: corev1.EventTypeWarning, Reason: "PolicyRefused"})
+	if !one.RecheckAt.Equal(now.Add(events.SendAgain)) {
+		t.Errorf("looked at again at %v, want %v after %v", one.RecheckAt, events.SendAgain, now)
+	}
+	sink.sends = true
+	r.event(s, one, events.Event{Type: corev1.EventTypeNormal, Reason: "SkipResize"})
+	r.observe(s, one)
+	if want := []string{"SkipResize", "PolicyRefused"}; !slices.Equal(sink.sent, want) {
+		t.Errorf("sent %v, want %v", sink.sent, want)
+	}
+}
+
+// TestADroppedEventIsSentLater: an Event that was dropped is sent at a later look, once, if the pod is still in
+// the state that it tells of.
+func TestADroppedEventIsSentLater(t *testing.T) {
+	eachInMemory(t, map[string]bool{"still refused": true, "accepted since": false}, func(t *testing.T, r *rig, still bool) {
+		l, sink := r.live(), &droppingEvents{}
+		pod := l.raised("web")
+		l.Events = sink
+		l.refuse(podresize.PolicyRefused)
+		r.publish(pod, "0.000", app(3000))
+		l.settles(pod, v1alpha1.PhaseFailed, reasons.PolicyRefused)
+		for range 3 {
+			l.look(pod)
+		}
+		if sink.dropped != 1 {
+			t.Errorf("%d Events count as dropped, want one", sink.dropped)
+		}
+		var want []string
+		if still {
+			want = []string{string(reasons.PolicyRefused)}
+		} else {
+			l.resizes.Resizer = l.counter
+			l.pass(10 * time.Minute)
+			l.gets(pod, 3000)
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
+		}
+		sink.sends = true
+		for range 3 {
+			l.look(pod)
+		}
+		sent := slices.DeleteFunc(sink.sent, func(reason string) bool { return reason != string(reasons.PolicyRefused) })
+		if !slices.Equal(sent, want) {
+			t.Errorf("sent %v, want %v", sent, want)
 		}
 	})
 }
