@@ -252,7 +252,7 @@ func TestWatchesAreCut(t *testing.T) {
 		r.publish(pod, "0.000", app(1000))
 		r.reaches(pod, 1000)
 	}
-	for round := range cpu.Milli(3) {
+	for round := range cpu.Milli(2) {
 		watches, mend := w.cutWatches()
 		if round == 0 && watches < 10 { // later, some are not made again yet
 			t.Fatalf("%d watches are cut, want those of all kinds of objects", watches)
@@ -270,7 +270,7 @@ func TestWatchesAreCut(t *testing.T) {
 		r.allocation(fresh, "made", recorded)
 	}
 	r.declaredIs(r.allocation(other, "left alone", stands(v1alpha1.PhaseNotApplied, reasons.ExternalChange)), app(700))
-	if n := there.counter.resizes(); n != 3+3 {
+	if n := there.counter.resizes(); n != 3+2 {
 		t.Errorf("%d resizes, want one for each decision", n)
 	}
 }

@@ -3,13 +3,11 @@ package controller
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,21 +44,16 @@ func TestHostileSignals(t *testing.T) {
 	var whole any
 	r.must(json.Unmarshal(text, &whole))
 	accepted, refused := 0, 0
-	for _, f := range leaves(definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"], "spec") {
-		for _, value := range oddOf(f.schema) {
+	for i, f := range leaves(definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"], "spec") {
+		for _, value := range oddAt(i, f.schema) {
 			what := strings.Join(f.path, ".")
-			now := d.DeepCopy()
-			r.must(r.Client.Get(t.Context(), client.ObjectKeyFromObject(d), now))
 			changed := with(map[string]any{"spec": whole}, f.path, value).(map[string]any)
 			patch := []map[string]any{{"op": "replace", "path": "/spec", "value": changed["spec"]}}
 			body, err := json.Marshal(patch)
 			r.must(err)
-			if err := r.Client.Patch(t.Context(), now, client.RawPatch(types.JSONPatchType, body)); err != nil {
+			if err := r.Client.Patch(t.Context(), d.DeepCopy(), client.RawPatch(types.JSONPatchType, body)); err != nil {
 				refused++
-				said := len(f.path) == 1 || slices.ContainsFunc(f.path[1:], func(s string) bool { return s != "[]" && strings.Contains(err.Error(), s) })
-				if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) || !said {
-					t.Errorf("%s = %.60v: the refusal does not name the field: %v", what, value, err)
-				}
+				r.refusal(what, f.path, value, err)
 				continue
 			}
 			accepted++

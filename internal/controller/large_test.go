@@ -33,8 +33,8 @@ import (
 )
 
 var (
-	largeNodes  = flag.Int("nodes", 20, "the nodes of TestLargeCluster")
-	largePods   = flag.Int("pods", 600, "the pods of TestLargeCluster")
+	largeNodes  = flag.Int("nodes", 12, "the nodes of TestLargeCluster")
+	largePods   = flag.Int("pods", 360, "the pods of TestLargeCluster")
 	largeShards = flag.Int("shards", 3, "over how many replicas TestLargeCluster divides the nodes")
 )
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,10 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // simulations make much garbage, and keep little
+	os.Exit(apiserver.Main(m))
+}
 
 // The tests here run the controller as it ships: with caches, watches and a queue.
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -31,7 +30,6 @@ import (
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/quota"
-	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -186,6 +184,13 @@ func (r *rig) quota(hard string) *corev1.ResourceQuota {
 	return q
 }
 
+// counts reports so much as used, as the quota controller does.
+func (r *rig) counts(q *corev1.ResourceQuota, used string) {
+	r.Helper()
+	q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse(used)}
+	r.must(r.Client.Status().Update(r.Context(), q))
+}
+
 // used is what the quota counts.
 func (r *rig) used(q *corev1.ResourceQuota) cpu.Milli {
 	r.Helper()
@@ -196,44 +201,36 @@ func (r *rig) used(q *corev1.ResourceQuota) cpu.Milli {
 // TestARestoreTakesWhatThereIs: a restore or a rollback that the quota has no room for goes as far as
 // it has, is not done until it is exact, and is completed when there is room.
 func TestARestoreTakesWhatThereIs(t *testing.T) {
-	r := newRig(t)
-	r.Controllers(t, "resourcequota-controller")
 	for name, c := range map[string]struct {
 		begin  func(*rig, *corev1.Pod)
 		phase  v1alpha1.Phase
 		reason reasons.Reason
 	}{
-		"restore": {func(r *rig, _ *corev1.Pod) { r.mode(r.namespace, kube.ModeRestore) },
-			v1alpha1.PhaseRestored, reasons.Restoring},
-		"rollback": {func(r *rig, pod *corev1.Pod) { r.harm(pod, unready) },
-			v1alpha1.PhaseApplied, reasons.Settled},
+		"restore":  {func(r *rig, _ *corev1.Pod) { r.mode(r.namespace, kube.ModeRestore) }, v1alpha1.PhaseRestored, reasons.Restoring},
+		"rollback": {func(r *rig, pod *corev1.Pod) { r.harm(pod, unready) }, v1alpha1.PhaseApplied, reasons.Settled},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := r.in(t)
-			l, pod := r.lowered()
-			others := apiserver.Pod(r.namespace, "others", apiserver.Container("app", "100m", "1200m"))
-			others.Labels = map[string]string{kube.ManagedKey: "false"}
-			others = r.kubelet.Run(t, others)
-			q := r.quota("2")
-			counts := func(want cpu.Milli) {
-				r.until("counted", func() (bool, any) { got := r.used(q); return got == want, got })
-			}
-			counts(1400)
-			c.begin(r, pod)
-			pa := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.WaitingForQuota)
-			counts(2000)
-			r.limitIs(pod, 800, "for which there is room")
-			r.declaredIs(pa, app(1000))
-			if l.look(pod); r.stored(pod).Status.Phase != v1alpha1.PhaseNotApplied || l.counter.resizes() == 0 {
-				t.Errorf("status %+v", r.stored(pod).Status)
-			}
-			r.must(r.Client.Delete(t.Context(), others, client.GracePeriodSeconds(0)))
-			s := l.settles(pod, c.phase, c.reason).Status
-			r.limitIs(pod, 1000, "as declared")
-			if undone := s.Rollback.Limits == nil && !s.Rollback.LastHarmfulDecreaseTime.IsZero(); undone != (name == "rollback") {
-				t.Errorf("status %+v", s)
-			}
-			r.must(r.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+			inMemory(t, func(t *testing.T, r *rig) {
+				l, pod := r.lowered()
+				q := r.quota("2")
+				r.counts(q, "1400m") // other pods have 1200m of it
+				c.begin(r, pod)
+				pa := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.WaitingForQuota)
+				if got := r.used(q); got != 2000 {
+					t.Errorf("%v of the quota are used, want all of it", got)
+				}
+				r.limitIs(pod, 800, "for which there is room")
+				r.declaredIs(pa, app(1000))
+				if l.look(pod); r.stored(pod).Status.Phase != v1alpha1.PhaseNotApplied || l.counter.resizes() == 0 {
+					t.Errorf("status %+v", r.stored(pod).Status)
+				}
+				r.counts(q, "800m") // the others have gone
+				s := l.settles(pod, c.phase, c.reason).Status
+				r.limitIs(pod, 1000, "as declared")
+				if undone := s.Rollback.Limits == nil && !s.Rollback.LastHarmfulDecreaseTime.IsZero(); undone != (name == "rollback") {
+					t.Errorf("status %+v", s)
+				}
+			})
 		})
 	}
 }
@@ -247,8 +244,7 @@ func TestSharesAreLookedAtAgain(t *testing.T) {
 		q := r.quota("2")
 		share := func(used string, want cpu.Milli) {
 			t.Helper()
-			q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse(used)}
-			r.must(r.Client.Status().Update(t.Context(), q))
+			r.counts(q, used)
 			l.look(pod)
 			if c := r.toldConstraints(pod); c == nil || c.Ceiling == nil || *c.Ceiling != want {
 				t.Errorf("constraints %+v, want a ceiling of %v", c, want)
@@ -273,14 +269,14 @@ func TestNoWakeUpIsLost(t *testing.T) {
 			inMemory(t, func(t *testing.T, r *rig) {
 				l, pod := r.lowered()
 				q := r.quota("2")
-				q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("2")}
+				used := "2"
 				if refused {
-					q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("100m")}
+					used = "100m"
 					l.resizes.Resizer = fakeResizer{Resizer: l.resizes.Resizer, apply: func(*corev1.Pod, func() podresize.Result) podresize.Result {
 						return podresize.Result{Outcome: podresize.QuotaExceeded, Message: "exceeded quota"}
 					}}
 				}
-				r.must(r.Client.Status().Update(t.Context(), q))
+				r.counts(q, used)
 				r.mode(r.namespace, kube.ModeRestore)
 				awaits := func() bool {
 					return r.stored(pod).Status.Phase == v1alpha1.PhaseNotApplied || r.stored(pod).Status.Phase == v1alpha1.PhaseFailed
@@ -359,12 +355,8 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 			r.decide(pod, d, app(limit))
 		}
 	}
-	turns := 2 // of the four pairs, with MBCAS_LONG=1 all twice
-	if os.Getenv("MBCAS_LONG") != "" {
-		turns = 8
-	}
-	for turn := range turns {
-		for range 10 {
+	for turn := range atLength(2, 8) { // of the four pairs
+		for range atLength(5, 10) {
 			decide(turn % 4)
 		}
 		if u := r.used(q); u > 3600 {

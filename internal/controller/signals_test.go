@@ -110,9 +110,9 @@ func TestSignalDrivesDemand(t *testing.T) {
 	r := newRig(t)
 	r.config.Signal.Interval = 100 * time.Millisecond
 	k := &r.config.Signal.Control
-	k.Gain, k.MaxAge, k.RetainFor = 120, time.Hour, 10*time.Minute // no pause between two reads is too long
+	k.Gain, k.MaxAge, k.RetainFor = 120, 100*time.Hour, 50*time.Hour // no pause between two reads is too long
 	var ahead atomic.Int64
-	r.start(clockAhead(&ahead), func(re *Reconciler) { // as cmd/mbcas-controller wires it
+	r.start(r.hurries(&ahead), func(re *Reconciler) { // as cmd/mbcas-controller wires it
 		api, err := demandsignal.NewMetricsAPI(r.Config, r.Client.RESTMapper())
 		r.must(err)
 		re.ReadMetric = api.Read
@@ -144,7 +144,7 @@ func TestSignalDrivesDemand(t *testing.T) {
 	r.demandIs(web, "five times the target", func(p int32) bool { return p == 300 })
 	r.series("latencies", "web", nil, time.Time{})
 	r.says(d, v1alpha1.ReasonMetricMissing)
-	ahead.Store(int64(11 * time.Minute))
+	ahead.Store(int64(51 * time.Hour))
 	r.demandIs(web, "the metric has vanished", none)
 }
 

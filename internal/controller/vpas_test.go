@@ -173,7 +173,8 @@ func TestATargetThatDoesNotAnswer(t *testing.T) {
 
 	there, w := r.wired(nil)
 	w.fail("/apis/example.mbcas.io/v1/namespaces/" + r.namespace + "/rollouts/shop/scale")
-	there.start()
+	var ahead atomic.Int64
+	there.start(there.hurries(&ahead))
 	pod := r.ownedPod("shop", "shop", "200m", "900m")
 	pa := r.allocation(pod, "skipped", stands(v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed))
 	want := reasons.AutoscalerLookupFailed.Sentence() +
@@ -181,13 +182,20 @@ func TestATargetThatDoesNotAnswer(t *testing.T) {
 	if pa.Status.Message != want {
 		t.Errorf("message %q, want %q", pa.Status.Message, want)
 	}
-	r.publish(pod, "0.500", app(220))
+	decide := func() { r.publish(pod, "0.500", app(220)) } // which has the node looked at
 	asked := w.requests(http.MethodGet, "/scale")
-	r.until("asked again", func() (bool, any) { n := w.requests(http.MethodGet, "/scale"); return n > asked, n })
+	r.until("asked again", func() (bool, any) {
+		decide()
+		n := w.requests(http.MethodGet, "/scale")
+		return n > asked, n
+	})
 	r.limitIs(pod, 900, "while it is not known that an HPA scales the pod")
 	w.fail("")
-	c := r.constraints(pod, "left to its HPA", func(c *v1alpha1.Constraints) bool {
-		return c.NoDecrease == string(reasons.ScaledByHPA)
+	var c *v1alpha1.Constraints
+	r.until("left to its HPA", func() (bool, any) {
+		decide()
+		c = r.toldConstraints(pod)
+		return c != nil && c.NoDecrease == string(reasons.ScaledByHPA), c
 	})
 	if *c.Containers[0].Floor != 240 {
 		t.Errorf("constraints %+v", c)

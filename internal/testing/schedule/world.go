@@ -55,6 +55,7 @@ type System struct {
 	Namespace string // of the installation
 	Rules     history.Rules
 	Trim      func(any) (any, error) // of caches
+	Alone     bool                   // the world of a schedule has the first node and its pods alone
 	New       func(Process) Controller
 }
 
@@ -116,7 +117,10 @@ type world struct {
 // newWorld is a small cluster in which everything works.
 func newWorld(s System) *world {
 	w := emptyWorld(s, start)
-	w.nodes, w.pods = Nodes, small
+	if w.nodes, w.pods = Nodes, small; s.Alone {
+		w.nodes = Nodes[:1]
+		w.pods = slices.DeleteFunc(slices.Clone(small), func(p podSpec) bool { return p.node != Nodes[0] })
+	}
 	for _, n := range w.nodes {
 		w.node(n)
 		w.agents[n] = w.newAgent(n)
