@@ -16,8 +16,6 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
@@ -107,31 +105,11 @@ func startController(b *testing.B) *process {
 // fill runs the pods, and waits until each has an allocation.
 func (c *process) fill(b *testing.B) {
 	b.Helper()
-	ns := c.server.Namespace(b)
 	for i := range benchNodes {
-		k := c.server.Kubelet(b, fmt.Sprintf("bench-%d", i))
-		c.nodes = append(c.nodes, k.Node)
-		for j := range benchPods {
-			pod := apiserver.Pod(ns, fmt.Sprintf("pod-%d-%d", i, j), apiserver.Container("app", "20m", "200m"))
-			pod.Spec.NodeName = k.Node
-			if err := c.server.Client.Create(b.Context(), pod); err != nil {
-				b.Fatal(err)
-			}
-			c.pods = append(c.pods, pod)
-		}
+		c.nodes = append(c.nodes, c.server.Kubelet(b, fmt.Sprintf("bench-%d", i)).Node)
 	}
 	c.hear(b)
-	apiserver.Eventually(b, "every pod has its allocation", func() (bool, any) {
-		var list v1alpha1.PodAllocationList
-		err := c.server.Client.List(b.Context(), &list, client.InNamespace(ns))
-		recorded := 0
-		for _, pa := range list.Items {
-			if len(pa.Status.DeclaredLimits) > 0 {
-				recorded++
-			}
-		}
-		return recorded == len(c.pods), fmt.Sprintf("%d of %d (%v)", recorded, len(c.pods), err)
-	})
+	c.pods = c.run(b, c.server.Namespace(b), "pod", benchNodes*benchPods)
 }
 
 // hear renews the Leases of all agents.
@@ -158,7 +136,7 @@ func (c *process) spend(b *testing.B, pods []*corev1.Pod) {
 			heard = time.Now()
 		}
 		if due := int(float64(len(pods)) * passed.Seconds() / benchPhase.Seconds()); decided < due {
-			c.decide(b, pods[decided])
+			c.decide(b, pods[decided], 280, free(0)) // 40 % more
 			decided++
 			continue
 		}
@@ -166,22 +144,17 @@ func (c *process) spend(b *testing.B, pods []*corev1.Pod) {
 	}
 }
 
-// decide raises a pod by 40 %, as its agent would.
-func (c *process) decide(b *testing.B, pod *corev1.Pod) {
+// decide has the agent of a pod decide.
+func (c *process) decide(b *testing.B, pod *corev1.Pod, limit cpu.Milli, d v1alpha1.Decision) {
 	b.Helper()
-	pa := &v1alpha1.PodAllocation{}
-	if err := c.server.Client.Get(b.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: string(pod.UID)}, pa); err != nil {
+	if err := decide(b.Context(), c.server.Client, pod, d, app(limit)); err != nil {
 		b.Fatal(err)
 	}
-	before := pa.DeepCopy()
-	limit := cpu.Milli(280)
-	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &limit, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: limit}}
-	pa.Spec.Decision = &v1alpha1.Decision{
-		Budget: 20, Price: 0.000, Floor: 100, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro(),
-	}
-	if err := c.server.Client.Patch(b.Context(), pa, client.MergeFrom(before)); err != nil {
-		b.Fatal(err)
-	}
+}
+
+// free is a decision that nothing bounds.
+func free(demand cpu.Milli) v1alpha1.Decision {
+	return v1alpha1.Decision{Demand: demand, Budget: 20, Floor: 100, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing}
 }
 
 // requests is how often the controller has asked the API server for anything; a watch is one request.

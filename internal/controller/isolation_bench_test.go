@@ -80,18 +80,7 @@ func (c *process) run(b *testing.B, namespace, name string, n int) (pods []*core
 // raise decides on a limit of a throttled pod, as its agent would.
 func (c *process) raise(b *testing.B, pod *corev1.Pod, limit cpu.Milli) {
 	b.Helper()
-	pa := &v1alpha1.PodAllocation{}
-	if err := c.server.Client.Get(b.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: string(pod.UID)}, pa); err != nil {
-		b.Fatal(err)
-	}
-	before := pa.DeepCopy()
-	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &limit, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: limit}}
-	pa.Spec.Decision = &v1alpha1.Decision{
-		Demand: limit, Budget: 20, Floor: 100, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro(),
-	}
-	if err := c.server.Client.Patch(b.Context(), pa, client.MergeFrom(before)); err != nil {
-		b.Fatal(err)
-	}
+	c.decide(b, pod, limit, free(limit))
 }
 
 // raiseAll raises pods, and waits until all have the limit.
@@ -100,8 +89,14 @@ func (c *process) raiseAll(b *testing.B, pods []*corev1.Pod, limit cpu.Milli) {
 	for _, pod := range pods {
 		c.raise(b, pod, limit)
 	}
+	c.have(b, pods, limit)
+}
+
+// have waits until all pods have a limit.
+func (c *process) have(b *testing.B, pods []*corev1.Pod, limit cpu.Milli) {
+	b.Helper()
 	for _, pod := range pods {
-		apiserver.Eventually(b, pod.Name+" is raised", func() (bool, any) { return c.limit(b, pod) == limit, c.limit(b, pod) })
+		apiserver.Eventually(b, pod.Name+" has its limit", func() (bool, any) { return c.limit(b, pod) == limit, c.limit(b, pod) })
 	}
 }
 

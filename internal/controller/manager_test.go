@@ -149,6 +149,17 @@ func TestRestoreAll(t *testing.T) {
 	})
 }
 
+// pause pauses, and waits until the controller has acknowledged that.
+func (r *rig) pause() {
+	r.Helper()
+	r.must(restore.Pause(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, "incident"))
+	r.until("acknowledged", func() (bool, any) {
+		state, err := restore.ReadState(r.Context(), r.Client, r.config.Namespace)
+		r.must(err)
+		return state.Acknowledged == "incident", state
+	})
+}
+
 // TestPauseCausesNoStatus: a pause is acknowledged, and causes no write about a pod that this might wait for.
 func TestPauseCausesNoStatus(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
@@ -160,12 +171,7 @@ func TestPauseCausesNoStatus(t *testing.T) {
 			r.at(pod, 2000)
 		}
 		before := w.requests(http.MethodPatch, "/status")
-		r.must(restore.Pause(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, "incident"))
-		r.until("acknowledged", func() (bool, any) {
-			state, err := restore.ReadState(r.Context(), r.Client, r.config.Namespace)
-			r.must(err)
-			return state.Acknowledged == "incident", state
-		})
+		r.pause()
 		time.Sleep(10 * time.Second)
 		if n := w.requests(http.MethodPatch, "/status") - before; n != 0 || before == 0 {
 			t.Errorf("%d statuses were written because of the pause after %d before, want none after some", n, before)
@@ -195,12 +201,7 @@ func TestPauseWaitsForNoStatus(t *testing.T) {
 			r.publish(pod, "0.000", app(3000))
 		}
 		r.until("the controller waits for a status", func() (bool, any) { return w.requests(http.MethodPatch, "/status") > before, nil })
-		r.must(restore.Pause(r.Context(), r.Client, r.config.Namespace, kube.PluginFieldManager, "incident"))
-		r.until("acknowledged", func() (bool, any) {
-			state, err := restore.ReadState(r.Context(), r.Client, r.config.Namespace)
-			r.must(err)
-			return state.Acknowledged == "incident", state
-		})
+		r.pause()
 		resizes := w.requests(http.MethodPatch, "/resize")
 		release()
 		pod := r.pod("later", "100m", "500m")

@@ -377,14 +377,19 @@ func (r *rig) publish(pod *corev1.Pod, price string, limits ...v1alpha1.Containe
 // decide writes that decision.
 func (r *rig) decide(pod *corev1.Pod, d v1alpha1.Decision, limits ...v1alpha1.ContainerLimit) {
 	r.Helper()
-	pa := r.stored(pod)
-	if pa == nil {
-		r.Fatalf("pod %s has no allocation", pod.Name)
+	r.must(decide(r.Context(), r.Client, pod, d, limits...))
+}
+
+// decide writes a decision about a pod, made now.
+func decide(ctx context.Context, c client.Client, pod *corev1.Pod, d v1alpha1.Decision, limits ...v1alpha1.ContainerLimit) error {
+	pa := &v1alpha1.PodAllocation{}
+	if err := c.Get(ctx, allocation.Key(pod), pa); err != nil {
+		return err
 	}
 	before, total := pa.DeepCopy(), kube.Total(limits)
 	d.ObservedAt = metav1.NowMicro()
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers, pa.Spec.Decision = &total, limits, &d
-	r.must(r.Client.Patch(r.Context(), pa, client.MergeFrom(before)))
+	return c.Patch(ctx, pa, client.MergeFrom(before))
 }
 
 // capped is a decision that caps a pod, as the market does when CPU is scarce.

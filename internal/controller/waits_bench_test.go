@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -72,7 +71,10 @@ func BenchmarkWaits(b *testing.B) {
 				c.hear(b)
 				c.lower(b, kubelets, lowered, kind.own, limit)
 				limit = (limit * 23 / 20).RoundUp(cpu.Quantum)
-				c.raiseThrottled(b, raised, limit, kind.budget)
+				for _, pod := range raised {
+					c.decideAt(b, pod, limit, kind.budget)
+				}
+				c.have(b, raised, limit)
 				for _, pod := range slices.Concat(raised, lowered) {
 					c.inForce(b, pod)
 				}
@@ -104,20 +106,7 @@ func (c *process) lower(b *testing.B, kubelets []*apiserver.Kubelet, pods []*cor
 		c.decideAt(b, pods[i], limit, 20)
 		time.AfterFunc(leastFlight+rand.N(mostFlight-leastFlight), func() { k.Answer(pods[i], apiserver.Obey) })
 	}
-	for _, pod := range pods {
-		apiserver.Eventually(b, pod.Name+" is lowered", func() (bool, any) { return c.limit(b, pod) == limit, c.limit(b, pod) })
-	}
-}
-
-// raiseThrottled raises throttled pods, and waits until all have the limit.
-func (c *process) raiseThrottled(b *testing.B, pods []*corev1.Pod, limit cpu.Milli, budget int64) {
-	b.Helper()
-	for _, pod := range pods {
-		c.decideAt(b, pod, limit, budget)
-	}
-	for _, pod := range pods {
-		apiserver.Eventually(b, pod.Name+" is raised", func() (bool, any) { return c.limit(b, pod) == limit, c.limit(b, pod) })
-	}
+	c.have(b, pods, limit)
 }
 
 // inForce waits until the controller has seen that the kubelet carried the pod's last resize out.
@@ -133,17 +122,9 @@ func (c *process) inForce(b *testing.B, pod *corev1.Pod) {
 // decideAt decides about a pod that demands all it may have, where CPU is scarce.
 func (c *process) decideAt(b *testing.B, pod *corev1.Pod, limit cpu.Milli, budget int64) {
 	b.Helper()
-	pa := &v1alpha1.PodAllocation{}
-	if err := c.server.Client.Get(b.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: string(pod.UID)}, pa); err != nil {
-		b.Fatal(err)
-	}
-	before, d := pa.DeepCopy(), capped(v1alpha1.BoundByPrice)
-	d.Demand, d.Budget, d.ObservedAt = 2*limit, budget, metav1.NowMicro()
-	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &limit, []v1alpha1.ContainerLimit{app(limit)}
-	pa.Spec.Decision = &d
-	if err := c.server.Client.Patch(b.Context(), pa, client.MergeFrom(before)); err != nil {
-		b.Fatal(err)
-	}
+	d := capped(v1alpha1.BoundByPrice)
+	d.Demand, d.Budget = 2*limit, budget
+	c.decide(b, pod, limit, d)
 }
 
 // ages are the ages of decisions when increases of throttled pods were made, in seconds and in order.
