@@ -155,12 +155,18 @@ func TestTwoLeaders(t *testing.T) {
 	})
 }
 
+// definition is the stored definition of a custom resource.
+func (r *rig) definition(name string) *apiextensionsv1.CustomResourceDefinition {
+	r.Helper()
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	r.must(r.extensions().Get(r.Context(), client.ObjectKey{Name: name}, crd))
+	return crd
+}
+
 // schema changes the schema of a CRD, and returns what changes it back, which happens at the end of the test too.
 func (r *rig) schema(crd string, change func(*apiextensionsv1.JSONSchemaProps)) (back func()) {
 	r.Helper()
-	c := r.extensions()
-	whole := &apiextensionsv1.CustomResourceDefinition{}
-	r.must(c.Get(r.Context(), client.ObjectKey{Name: crd}, whole))
+	c, whole := r.extensions(), r.definition(crd)
 	o := whole.DeepCopy()
 	change(o.Spec.Versions[0].Schema.OpenAPIV3Schema)
 	r.must(c.Update(r.Context(), o))

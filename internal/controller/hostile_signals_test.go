@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,14 +36,13 @@ func TestHostileSignals(t *testing.T) {
 	good := r.says(d, v1alpha1.ReasonMetricRead).Spec
 	r.demandIs(web, "twice the target", func(p int32) bool { return p > 100 && p <= 300 })
 
-	definition := &apiextensionsv1.CustomResourceDefinition{}
-	r.must(r.extensions().Get(t.Context(), client.ObjectKey{Name: "demandsignals.allocation.mbcas.io"}, definition))
+	schema := r.definition("demandsignals.allocation.mbcas.io").Spec.Versions[0].Schema.OpenAPIV3Schema
 	text, err := json.Marshal(good)
 	r.must(err)
 	var whole any
 	r.must(json.Unmarshal(text, &whole))
 	accepted, refused := 0, 0
-	for i, f := range leaves(definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"], "spec") {
+	for i, f := range leaves(schema.Properties["spec"], "spec") {
 		for _, value := range oddAt(i, f.schema) {
 			what := strings.Join(f.path, ".")
 			changed := with(map[string]any{"spec": whole}, f.path, value).(map[string]any)

@@ -141,10 +141,8 @@ func TestHostileObjects(t *testing.T) {
 		"podallocations.allocation.mbcas.io":  r.stored(pod),
 		"nodeallocations.allocation.mbcas.io": &v1alpha1.NodeAllocation{ObjectMeta: metav1.ObjectMeta{Name: r.kubelet.Node}},
 	} {
-		definition := &apiextensionsv1.CustomResourceDefinition{}
-		r.must(r.extensions().Get(t.Context(), client.ObjectKey{Name: crd}, definition))
 		var whole map[string]any // the object as it is; nil: it may be another now
-		for i, f := range leaves(definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"], "spec") {
+		for i, f := range leaves(r.definition(crd).Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"], "spec") {
 			for _, value := range oddAt(i, f.schema) {
 				if whole == nil {
 					r.must(r.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o))

@@ -110,7 +110,7 @@ func (c *cached) shows(name string, spec, inForce cpu.Milli) {
 }
 
 // TestAResizeIsNoOtherPod: while the quota shows a resize and the pod not yet, or the other way round,
-// all shares stay, as no other pod uses anything.
+// all shares stay, as no other pod uses anything; one that the cache shows lowers them at once.
 func TestAResizeIsNoOtherPod(t *testing.T) {
 	c := newCached(t)
 	c.shares("steady", 10000, 8000, 2250, 0)
@@ -128,21 +128,6 @@ func TestAResizeIsNoOtherPod(t *testing.T) {
 	c.shares("and one more", 10000, 9100, 2250, quota.Lag/2)
 	c.now = c.now.Add(quota.Lag / 4)
 	c.shares("lowered, in both", 10000, 8000, 2250, 0)
-}
-
-// TestOthersCount: what other pods take lowers every share: at once where the cache shows them, and
-// else once it has lasted.
-func TestOthersCount(t *testing.T) {
-	c := newCached(t)
-	c.shares("steady", 10000, 8000, 2250, 0)
-	c.shares("a smaller quota", 8000, 8000, 1800, 0)
-	c.shares("as before", 10000, 8000, 2250, 0)
-	for i := range 3 {
-		c.shares("in the quota only", 10000, 8800, 2250, quota.Lag-time.Duration(i)*time.Second)
-		c.now = c.now.Add(time.Second)
-	}
-	c.shares("in the quota for long", 10000, 8800, 2050, 0)
-	c.shares("not any more", 10000, 8000, 2250, 0)
 	other := running("other", 600, false)
 	other.ManagedFields = nil
 	c.must(c.r.Client.Create(t.Context(), other))

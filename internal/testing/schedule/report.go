@@ -16,28 +16,33 @@ func (c *Campaign) Report() string {
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("# Random schedules of faults\n")
 	p("%d schedules, %d events, %v; %d schedules broke an invariant.\n", c.Schedules, c.Events, c.Took.Round(time.Second), len(c.Failures))
-	p("| invariant | | broken by |\n| --- | --- | --- |")
-	for i := 1; i < len(history.Invariants); i++ {
-		n := 0
-		for _, f := range c.Failures {
-			if f.Invariant == i {
-				n++
-			}
-		}
-		p("| %d | %s | %d |", i, history.Invariants[i], n)
+	broken := map[int]int{}
+	for _, f := range c.Failures {
+		broken[f.Invariant]++
 	}
-	p("\n| step or fault | times |\n| --- | --- |")
-	for _, name := range slices.Sorted(maps.Keys(c.Counts)) {
-		p("| `%s` | %d |", name, c.Counts[name])
-	}
-	p("\n| event | times |\n| --- | --- |")
-	for _, kind := range slices.Sorted(maps.Keys(c.Checked)) {
-		p("| %s | %d |", kind, c.Checked[kind])
-	}
+	invariants(&b, "broken by", broken)
+	counts(&b, "step or fault", c.Counts)
+	counts(&b, "event", c.Checked)
 	for _, f := range c.Failures {
 		p("\n## Seed %d\n\nInvariant %d: %s\n\n```\n%s```", f.Seed, f.Invariant, f.Text, f.Steps)
 	}
 	return b.String()
+}
+
+// invariants is a table of how often each is broken.
+func invariants(b *strings.Builder, head string, broken map[int]int) {
+	fmt.Fprintf(b, "| invariant | | %s |\n| --- | --- | --- |\n", head)
+	for i := 1; i < len(history.Invariants); i++ {
+		fmt.Fprintf(b, "| %d | %s | %d |\n", i, history.Invariants[i], broken[i])
+	}
+}
+
+// counts is a table of how often each thing was.
+func counts[K ~string](b *strings.Builder, head string, of map[K]int) {
+	fmt.Fprintf(b, "\n| %s | times |\n| --- | --- |\n", head)
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		fmt.Fprintf(b, "| `%s` | %d |\n", name, of[name])
+	}
 }
 
 // Report is a soak in words.
@@ -55,10 +60,7 @@ func (r *SoakResult) Report() string {
 	for _, v := range r.Violations {
 		broken[v.Invariant]++
 	}
-	p("| invariant | | broken |\n| --- | --- | --- |")
-	for i := 1; i < len(history.Invariants); i++ {
-		p("| %d | %s | %d |", i, history.Invariants[i], broken[i])
-	}
+	invariants(&b, "broken", broken)
 	p("\n| writes of MBCAS | all | beyond changes of limits and pods |\n| --- | --- | --- |")
 	for _, kind := range slices.Sorted(maps.Keys(r.Writes.Kinds)) {
 		p("| %s | %d | %d |", kind, r.Writes.Kinds[kind], r.Writes.Beyond[kind])
@@ -67,15 +69,8 @@ func (r *SoakResult) Report() string {
 	for _, why := range slices.Sorted(maps.Keys(r.Writes.Why)) {
 		p("- %s: %d", why, r.Writes.Why[why])
 	}
-	p("")
-	p("| trouble | times |\n| --- | --- |")
-	for _, name := range slices.Sorted(maps.Keys(r.Counts)) {
-		p("| `%s` | %d |", name, r.Counts[name])
-	}
-	p("\n| requests of agents | times |\n| --- | --- |")
-	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
-		p("| %s | %d |", name, r.Requests[name])
-	}
+	counts(&b, "trouble", r.Counts)
+	counts(&b, "requests of agents", r.Requests)
 	p("\nLeft in the controller's memory after all pods are gone, beyond what was there before the first:\n")
 	for _, path := range slices.Sorted(maps.Keys(r.After)) {
 		if more := r.After[path] - r.Before[path]; more > 0 {
