@@ -31,7 +31,6 @@ func queueOf(b *testing.B, pods, namespaces int, bounded bool) {
 		c.NodePerSecond, c.NodeBurst = 1e9, 1<<30
 	}
 	q, now := NewQueue[int](c), noon
-	exists := func(types.UID) bool { return true }
 	nodes := map[string][]Request[int]{}
 	for i := range pods {
 		node := fmt.Sprint("n", i/each)

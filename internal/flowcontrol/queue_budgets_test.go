@@ -201,7 +201,7 @@ func TestTakeOverIsNoBurst(t *testing.T) {
 		}
 		for node := range 4 { // what is left waits no longer
 			name := fmt.Sprint("n", node)
-			clear(b.offered[name])
+			delete(b.offered, name)
 			b.offer(name)
 		}
 		return n, slices.Max(append(slices.Collect(maps.Values(of)), 0))

@@ -2,7 +2,6 @@ package flowcontrol
 
 import (
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
 	"testing"
@@ -16,8 +15,8 @@ import (
 type bench struct {
 	*Queue[int]
 	now time.Time
-	// offered are the resizes of each node, as its worker replaces them.
-	offered map[string]map[types.UID]Request[int]
+	// offered are the resizes of each node in the order in which they came, as its worker replaces them.
+	offered map[string][]Request[int]
 	came    map[types.UID]arrival
 	sentIn  []Request[int] // in order
 }
@@ -31,9 +30,7 @@ type arrival struct {
 func newBench(c Config) *bench {
 	q := NewQueue[int](c) // that has owned all nodes for long
 	q.cluster.used, q.since = 0, noon.Add(-1e6*time.Hour)
-	return &bench{
-		Queue: q, now: noon, offered: map[string]map[types.UID]Request[int]{}, came: map[types.UID]arrival{},
-	}
+	return &bench{Queue: q, now: noon, offered: map[string][]Request[int]{}, came: map[types.UID]arrival{}}
 }
 
 // roomy is a configuration in which only the rate of the cluster is a bound.
@@ -47,22 +44,15 @@ func roomy() Config {
 // comes adds a resize.
 func (b *bench) comes(namespace, node string, p Priority) types.UID {
 	uid := types.UID(fmt.Sprintf("%s-%s-%d-%d", namespace, node, p, len(b.came)))
-	if b.offered[node] == nil {
-		b.offered[node] = map[types.UID]Request[int]{}
-	}
-	b.offered[node][uid] = Request[int]{Pod: uid, Namespace: namespace, Node: node, Priority: p}
+	b.offered[node] = append(b.offered[node], Request[int]{Pod: uid, Namespace: namespace, Node: node, Priority: p})
 	b.came[uid] = arrival{b.now, len(b.came)}
 	b.offer(node)
 	return uid
 }
 
-// offer offers the resizes of a node in the order in which they came.
-func (b *bench) offer(node string) {
-	list := slices.SortedFunc(maps.Values(b.offered[node]), func(x, y Request[int]) int {
-		return b.came[x.Pod].number - b.came[y.Pod].number
-	})
-	b.Replace(node, list, func(types.UID) bool { return true }, b.now)
-}
+func exists(types.UID) bool { return true }
+
+func (b *bench) offer(node string) { b.Replace(node, b.offered[node], exists, b.now) }
 
 // sends begins all resizes whose turn it is.
 func (b *bench) sends() (sent []Request[int]) {
@@ -72,7 +62,7 @@ func (b *bench) sends() (sent []Request[int]) {
 			b.sentIn = append(b.sentIn, sent...)
 			return sent
 		}
-		delete(b.offered[r.Node], r.Pod)
+		b.offered[r.Node] = slices.DeleteFunc(b.offered[r.Node], func(o Request[int]) bool { return o.Pod == r.Pod })
 		sent = append(sent, r)
 	}
 }
@@ -111,7 +101,7 @@ func TestBounded(t *testing.T) {
 			if round%3 == 0 {
 				list = list[:len(list)/2]
 			}
-			b.Replace(fmt.Sprint(node), list, func(types.UID) bool { return true }, b.now)
+			b.Replace(fmt.Sprint(node), list, exists, b.now)
 		}
 		for _, r := range b.sends() {
 			b.Finish(r.Pod, r.Value, Charge(round%3), b.now)
@@ -143,7 +133,6 @@ func TestBounded(t *testing.T) {
 // is not made.
 func TestANewerDecisionReplaces(t *testing.T) {
 	q := NewQueue[int](roomy())
-	exists := func(types.UID) bool { return true }
 	offer := func(values ...int) {
 		var list []Request[int]
 		for i, v := range values {
@@ -184,7 +173,7 @@ func TestANewerDecisionReplaces(t *testing.T) {
 // TestKeepsNothing: what was sent, answered and taken, or withdrawn, is not kept alive by the queue.
 func TestKeepsNothing(t *testing.T) {
 	q := NewQueue[*[64]int](roomy())
-	exists, now := func(types.UID) bool { return true }, noon
+	now := noon
 	var values []weak.Pointer[[64]int]
 	var requests []Request[*[64]int]
 	for i := range 10 {
