@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -211,8 +212,13 @@ func (c *cluster) owners() map[string]string {
 
 func quick() (before, after time.Duration) { return time.Millisecond, time.Millisecond }
 
+// TestOneOwner: with MBCAS_LONG=1 through ten times as many histories.
 func TestOneOwner(t *testing.T) {
-	for seed := range uint64(120) {
+	seeds := uint64(50)
+	if os.Getenv("MBCAS_LONG") != "" {
+		seeds = 500
+	}
+	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			var mu sync.Mutex
@@ -235,7 +241,7 @@ func TestOneOwner(t *testing.T) {
 				}
 				return at(), at()
 			}
-			c := newCluster(t, 12)
+			c := newCluster(t, 6)
 			owned := 0
 			next := 0
 			begin := func() {
