@@ -90,7 +90,7 @@ func TestTokensArePublications(t *testing.T) {
 			published++
 			return false
 		}
-		for s := range 1200 {
+		for s := range 400 {
 			if service.demand = 200; s%20 >= 10 {
 				service.demand = 2600
 			}

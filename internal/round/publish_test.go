@@ -92,8 +92,8 @@ func TestNoisePublishesNothing(t *testing.T) {
 		for _, recommend := range []bool{false, true} {
 			pods, _ := noisyPods()
 			w := newWorld(pods...)
-			if n := figuresAlone(w, noise, 10, recommend); n > 0 {
-				t.Errorf("%s: %d publications in 10 minutes, want 0 (recommend: %v)", name, n, recommend)
+			if n := figuresAlone(w, noise, cases(4, 10), recommend); n > 0 {
+				t.Errorf("%s: %d publications, want 0 (recommend: %v)", name, n, recommend)
 			}
 			for _, p := range pods {
 				if p.published.At.IsZero() || p.limit != p.declared {
@@ -107,7 +107,8 @@ func TestNoisePublishesNothing(t *testing.T) {
 // TestNoiseWritesLittle: where CPU is scarce and limits change with the price, decisions that change no
 // limit are published at most 0.05 times per pod and minute, whatever the noise.
 func TestNoiseWritesLittle(t *testing.T) {
-	const minutes, most = 60, 0.05
+	const most = 0.05
+	minutes := cases(15, 60)
 	for name, noise := range noises {
 		for _, recommend := range []bool{false, true} {
 			var pods []*fakePod

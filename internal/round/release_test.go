@@ -323,21 +323,24 @@ func patterns(longest int) *rapid.Generator[pattern] {
 func TestWrongReleasesAreBounded(t *testing.T) {
 	var brief, long []pattern
 	for _, stops := range []int{1, 2, 5, 10} {
-		for _, goes := range []int{5, 50, 250} {
+		for _, goes := range []int{5, 250, 50}[:cases(2, 3)] {
 			brief = append(brief, pattern{{goes, stops}})
 		}
 	}
-	for seed := range 8 {
+	for seed := range cases(2, 8) {
 		brief, long = append(brief, patterns(10).Example(seed)), append(long, patterns(150).Example(seed))
 	}
 	released := 0
 	for i, p := range slices.Concat(brief, long) {
-		with, without := p.hour(true), p.hour(false)
+		with := p.hour(true)
 		released += with.released
 		if i < len(brief) && with.raised > 16 {
 			t.Errorf("%v: looks raise the two %d times in an hour", p, with.raised)
 		}
-		if most := 1.05 * max(with.due, without.used); with.used > most {
+		if with.used <= 1.05*with.due {
+			continue
+		}
+		if without := p.hour(false); with.used > 1.05*without.used {
 			t.Errorf("%v: the two use %.3f cores, without looks %.3f, of a share of %.3f", p, with.used/18000, without.used/18000, with.due/18000)
 		}
 	}

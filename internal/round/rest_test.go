@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	restNodes = flag.Int("rest-nodes", 40, "how many nodes TestConstantLoadComesToRest simulates")
+	restNodes = flag.Int("rest-nodes", cases(10, 40), "how many nodes TestConstantLoadComesToRest simulates")
 	restSeed  = flag.Uint64("rest-seed", 1, "the seed of the first of them")
 )
 
