@@ -39,9 +39,7 @@ func TestSlotsHold(t *testing.T) {
 // TestWorkersThatEndAreUsed: a namespace that may have few workers because others have many has more as
 // those end, though none of its own has ended.
 func TestWorkersThatEndAreUsed(t *testing.T) {
-	c := roomy()
-	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 64, 8
-	b := newBench(c)
+	b := manyTokens(64, 8)
 	name := func(i int) string { return fmt.Sprint("team-", i) }
 	for i := range 56 { // all are known to answer
 		b.comes(name(i), "n", Needed)
@@ -117,9 +115,7 @@ func TestOneSlowAnswerCostsLittle(t *testing.T) {
 // of all together, unknown ones one each and with those a half. A namespace has all that it may have again
 // with the first prompt answer a minute after the last slow one.
 func TestSlowOnesHaveFewWorkers(t *testing.T) {
-	c := roomy()
-	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 32, 8
-	b := newBench(c)
+	b := manyTokens(32, 8)
 	b.window.answers = math.MinInt // all workers, although most answers are late
 	wait := func(d time.Duration) { b.now = b.now.Add(d) }
 	fill := func(kind string, namespaces, pods int) (sent []Request[int]) {
@@ -165,7 +161,7 @@ func TestSlowOnesHaveFewWorkers(t *testing.T) {
 	for _, r := range hanging {
 		b.ends(r, Refunded)
 	}
-	b = newBench(c)
+	b = manyTokens(32, 8)
 	one := fill("a", 1, 30)
 	for range 2 {
 		wait(slowAfter)
@@ -187,9 +183,7 @@ func TestSlowOnesHaveFewWorkers(t *testing.T) {
 // rollback at once, up to three eighths of the workers together; namespaces that answer, and those that are
 // not known, have theirs.
 func TestUrgentOnesOfSlowNamespaces(t *testing.T) {
-	c := roomy()
-	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 64, 8
-	b := newBench(c)
+	b := manyTokens(64, 8)
 	b.window.answers = math.MinInt // all workers, although most answers are late
 	b.answered("healthy")
 	name := func(i int) string { return fmt.Sprint("slow-", i) }
@@ -237,9 +231,7 @@ func TestUrgentOnesOfSlowNamespaces(t *testing.T) {
 // TestPromptInEachPriority: a namespace that turns out to be prompt while others that are new hang has workers for
 // its resizes of each priority at once, also for those that waited before.
 func TestPromptInEachPriority(t *testing.T) {
-	c := roomy()
-	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 32, 8
-	b := newBench(c)
+	b := manyTokens(32, 8)
 	for n := range 40 {
 		b.comes(fmt.Sprint("hangs-", n), "n", Decrease)
 	}

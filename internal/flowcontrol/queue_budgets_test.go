@@ -107,9 +107,7 @@ func TestTokensComeBack(t *testing.T) {
 // TestTheNodeWithoutATokenWaits: pods of a node that has used its budget up let others pass, and get
 // its next token, the most urgent first.
 func TestTheNodeWithoutATokenWaits(t *testing.T) {
-	c := roomy()
-	c.PerSecond, c.MaxPerSecond, c.Burst, c.NodePerSecond, c.NodeBurst = 1000, 1000, 1000, 1, 1
-	b := newBench(c)
+	b := slowNodes()
 	first := b.comes("a", "full", Idle)
 	idle := b.comes("a", "full", Idle)
 	other := b.comes("b", "other", Idle)

@@ -9,9 +9,7 @@ import (
 // TestIdleOnesHaveFewWorkers: of increases that no pod needs yet, a quarter of the workers is under way at
 // most; the next one begins when one of them ends. Those of throttled pods have the other workers.
 func TestIdleOnesHaveFewWorkers(t *testing.T) {
-	c := roomy()
-	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 40, 8
-	b := newBench(c)
+	b := manyTokens(40, 8)
 	for i := range 100 {
 		b.answered(fmt.Sprint("team-", i))
 	}
@@ -40,9 +38,7 @@ func TestIdleOnesHaveFewWorkers(t *testing.T) {
 // TestSlowIdleOnesLeaveHalf: increases that no pod needs yet, of namespaces that are slow or not known, leave
 // half of the workers for such increases to namespaces that answer.
 func TestSlowIdleOnesLeaveHalf(t *testing.T) {
-	c := roomy()
-	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 64, 8
-	b := newBench(c)
+	b := manyTokens(64, 8)
 	b.answered("healthy")
 	for i := range 40 {
 		b.comes(fmt.Sprint("new-", i), "n", Idle)

@@ -166,9 +166,7 @@ func TestKeepsItsPlace(t *testing.T) {
 // TestNodesAreFairBetweenNamespaces: of the tokens that a node gets, namespaces with pods that wait for them
 // take turns within a priority, however many pods each has; in a namespace the pod that came first is first.
 func TestNodesAreFairBetweenNamespaces(t *testing.T) {
-	c := roomy()
-	c.PerSecond, c.MaxPerSecond, c.Burst, c.NodePerSecond, c.NodeBurst = 1000, 1000, 1000, 1, 1
-	b := newBench(c)
+	b := slowNodes()
 	b.answered("large", "small", "other")
 	made := func(tokens int) (order string) {
 		for range tokens {
@@ -230,9 +228,7 @@ func TestNodesAreFairBetweenNamespaces(t *testing.T) {
 // TestNodesStarveNoPriority: while more urgent resizes come at twice the rate of a node, others of the node still
 // get one token of maxBypassed+1, or of a few more with several priorities.
 func TestNodesStarveNoPriority(t *testing.T) {
-	c := roomy()
-	c.PerSecond, c.MaxPerSecond, c.Burst, c.NodePerSecond, c.NodeBurst = 1000, 1000, 1000, 1, 1
-	b := newBench(c)
+	b := slowNodes()
 	b.answered("a", "b")
 	for range 10 {
 		b.comes("a", "n", Decrease)

@@ -41,6 +41,20 @@ func roomy() Config {
 	}
 }
 
+// manyTokens has a bench in which only workers are a bound.
+func manyTokens(workers, ofNamespace int) *bench {
+	c := roomy()
+	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, workers, ofNamespace
+	return newBench(c)
+}
+
+// slowNodes has a bench in which a token of its node each second is the bound.
+func slowNodes() *bench {
+	c := roomy()
+	c.PerSecond, c.MaxPerSecond, c.Burst, c.NodePerSecond, c.NodeBurst = 1000, 1000, 1000, 1, 1
+	return newBench(c)
+}
+
 // comes adds a resize.
 func (b *bench) comes(namespace, node string, p Priority) types.UID {
 	uid := types.UID(fmt.Sprintf("%s-%s-%d-%d", namespace, node, p, len(b.came)))

@@ -40,9 +40,7 @@ func (s *server) run(b *bench, length time.Duration, ended func(job)) (n int) {
 // do, it is never idle, and an increase of a throttled pod takes less than a second, whenever it comes: behind
 // 64 resizes it would take 3.2 s. Once the server is fast again, all workers are used.
 func TestBusyServersGetFewAtOnce(t *testing.T) {
-	c := roomy()
-	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 64, 8
-	b := newBench(c)
+	b := manyTokens(64, 8)
 	for i := range 4000 {
 		b.comes(fmt.Sprint("team-", i%50), fmt.Sprint("node-", i%100), Decrease)
 	}
@@ -66,17 +64,15 @@ func TestBusyServersGetFewAtOnce(t *testing.T) {
 	}
 	s.each = time.Millisecond
 	s.run(b, 5*time.Second, ignore)
-	if b.window.size != c.Workers {
-		t.Errorf("%d at once, want all %d workers", b.window.size, c.Workers)
+	if b.window.size != b.cfg.Workers {
+		t.Errorf("%d at once, want all %d workers", b.window.size, b.cfg.Workers)
 	}
 }
 
 // TestHangingOnesFillNoWindow: where more resizes hang than may be under way now, a namespace that answers has
 // its worker.
 func TestHangingOnesFillNoWindow(t *testing.T) {
-	c := roomy()
-	c.PerSecond, c.MaxPerSecond, c.Burst, c.Workers, c.NamespaceWorkers = 1e6, 1e6, 1e6, 64, 8
-	b := newBench(c)
+	b := manyTokens(64, 8)
 	b.answered("healthy")
 	for i := range 64 {
 		b.comes(fmt.Sprint("new-", i), "node-1", Needed)
