@@ -165,26 +165,6 @@ func TestSteadyLoadPublishesNothing(t *testing.T) {
 	})
 }
 
-// A published limit that is not applied, as in mode recommend, is published once.
-func TestPublishedLimitStands(t *testing.T) {
-	batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000}
-	service := &fakePod{name: "service", request: 500, declared: 1000}
-	w := newWorld(batch, service)
-	w.run(30)
-	published := 0
-	for i := range 120 {
-		service.demand = 300 + 400*cpu.Milli(i/10%2)
-		out := w.tick()
-		service.limit = service.declared
-		if d, ok := decision(out, "service"); ok && d.Publish && i > 30 {
-			published++
-		}
-	}
-	if published > 4 {
-		t.Errorf("%d decisions published in 90 s for a pod whose limit does not change", published)
-	}
-}
-
 // TestThrottlingOfWaitingPodIsPublished: a pod that has bursts at its limit says so, though its demand is
 // lower.
 func TestThrottlingOfWaitingPodIsPublished(t *testing.T) {
@@ -351,28 +331,29 @@ func TestResplitWaits(t *testing.T) {
 	}
 }
 
-// A price that alternates with zero does not cause a publication each time.
-func TestAlternatingPriceIsRateLimited(t *testing.T) {
-	batch := &fakePod{name: "batch", request: 200, declared: 4000}
-	other := &fakePod{name: "other", request: 200, declared: 4000}
-	w := newWorld(batch, other)
-	w.cfg.Demand.Rise, w.cfg.Demand.Fall, w.cfg.FallDelay = 1, 1, 0 // so that it changes with each tick
-	w.run(60)
-	writes, changes, was := 0, 0, market.Price(0)
+// TestAlternatingPriceIsSeldomUrgent: of the times that CPU comes to have a price, one in each PublishInterval has its
+// first decreases published at once.
+func TestAlternatingPriceIsSeldomUrgent(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.FallDelay = 0
+	p, rises, urgent := price{}, 0, 0
 	for i := range 120 {
-		demand := 8000 * cpu.Milli(i%2)
-		batch.demand, other.demand = demand, demand
-		out := w.tick()
-		if (out.Node.Price == 0) != (was == 0) {
-			changes++
+		book, d := contendedBook()
+		if i%2 == 0 {
+			book[0].bid.Demand, d.Usage = 100, 1100
 		}
-		was = out.Node.Price
-		if d, ok := decision(out, "batch"); ok && d.Publish {
-			writes++
+		before := p.inForce
+		p = p.update(clearing{
+			cfg: cfg, solver: new(market.Solver), book: book, node: &d, now: epoch.Add(time.Duration(i) * time.Second),
+			elapsed: time.Second, demandKnown: true,
+		})
+		if p.inForce > 0 && before == 0 {
+			if rises++; p.urgent {
+				urgent++
+			}
 		}
 	}
-	if seconds := w.cfg.PublishInterval.Seconds(); changes < 100 || writes > 2*int(120/seconds)+2 {
-		t.Errorf("%d decisions published in 120 s in which the price changed %d times: want at most two in each %v", writes,
-			changes, w.cfg.PublishInterval)
+	if most := int(120*time.Second/cfg.PublishInterval) + 1; rises < 50 || urgent > most || urgent < most/2 {
+		t.Errorf("the price rose %d times, urgently %d times, want %d at most", rises, urgent, most)
 	}
 }

@@ -1,7 +1,6 @@
 package round
 
 import (
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -13,11 +12,6 @@ import (
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/testing/loads"
 	"github.com/mbcas/mbcas/market"
-)
-
-var (
-	restNodes = flag.Int("rest-nodes", cases(10, 40), "how many nodes TestConstantLoadComesToRest simulates")
-	restSeed  = flag.Uint64("rest-seed", 1, "the seed of the first of them")
 )
 
 // delayedNode is a node with real delays: a decision is published after publishTakes, its resize is in force as
@@ -213,9 +207,9 @@ func TestBindingLimitStays(t *testing.T) {
 // goes up and down later than half an hour after they started, and on 99 of 100 nodes none changes. The
 // others still follow the trim, which may take longer and does not return.
 func TestConstantLoadComesToRest(t *testing.T) {
-	scarce, changes, soon, late := 0, 0, 0, 0
-	for seed := *restSeed; seed < *restSeed+uint64(*restNodes); seed++ {
-		s := drawDelayedNode(seed)
+	nodes, scarce, changes, soon, late := cases(10, 40), 0, 0, 0, 0
+	for seed := range nodes {
+		s := drawDelayedNode(uint64(seed) + 1)
 		s.run(10 * time.Minute)
 		early := len(s.resizes)
 		s.run(20 * time.Minute)
@@ -234,14 +228,14 @@ func TestConstantLoadComesToRest(t *testing.T) {
 			soon++
 		}
 	}
-	if late > *restNodes/100 {
-		t.Errorf("limits change after half an hour on %d of %d nodes", late, *restNodes)
+	if late > nodes/100 {
+		t.Errorf("limits change after half an hour on %d of %d nodes", late, nodes)
 	}
-	if scarce < *restNodes/2 || changes < 4**restNodes {
+	if scarce < nodes/2 || changes < 4*nodes {
 		t.Errorf("%d nodes with a price, and %d resizes: this proves nothing", scarce, changes)
 	}
 	t.Logf("%d nodes, %d with a price: %d resizes, none after ten minutes on %d; after half an hour on %d",
-		*restNodes, scarce, changes, soon, late)
+		nodes, scarce, changes, soon, late)
 }
 
 // turns finds a resize of a pod in the other direction than the one before it.

@@ -2,7 +2,6 @@ package round
 
 import (
 	"cmp"
-	"flag"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -14,8 +13,6 @@ import (
 )
 
 // The theorems of docs/theory.md about the shipped price: the tests run price.update, with all its bands.
-
-var theoryMarkets = flag.Int("theory-markets", 2000, "how many markets TestPriceTurnsThriceAtMost draws")
 
 func between(rng *rand.Rand, low, high float64) float64 { return low + (high-low)*rng.Float64() }
 
@@ -280,7 +277,7 @@ func (x *extremes) restOf(cfg Config, s constantLoad, at market.Price) (p price,
 func TestPriceTurnsThriceAtMost(t *testing.T) {
 	cfg := DefaultConfig()
 	x := extremes{afterRise: math.Inf(1), afterRiseFall: math.Inf(1)}
-	for seed := range uint64(*theoryMarkets) {
+	for seed := range uint64(2000) {
 		s, at := drawConstantLoad(rand.New(rand.NewPCG(seed, 2)), cfg)
 		share := sharePriceOf(s.book, s.supply)
 		p, e, rests := x.restOf(cfg, s, at)
