@@ -277,7 +277,7 @@ func (x *extremes) restOf(cfg Config, s constantLoad, at market.Price) (p price,
 func TestPriceTurnsThriceAtMost(t *testing.T) {
 	cfg := DefaultConfig()
 	x := extremes{afterRise: math.Inf(1), afterRiseFall: math.Inf(1)}
-	for seed := range uint64(2000) {
+	for seed := range uint64(cases(700, 2000)) {
 		s, at := drawConstantLoad(rand.New(rand.NewPCG(seed, 2)), cfg)
 		share := sharePriceOf(s.book, s.supply)
 		p, e, rests := x.restOf(cfg, s, at)
@@ -297,7 +297,7 @@ func TestPriceTurnsThriceAtMost(t *testing.T) {
 		t.Errorf("%+v: want usage of 1.0883 at most after a fall, and of 0.934 at least after the next rise, "+
 			"G of 0.977 at least after a rise and a fall, and three turns at most", x)
 	}
-	if x.afterFall < 1.08 || x.afterRise > 0.94 || x.afterRiseFall > 1.05 || x.turned[1] < 10 || x.turned[2] < 10 {
+	if x.afterFall < 1.08 || x.afterRise > 0.94 || x.afterRiseFall > 1.06 || x.turned[1] < 8 || x.turned[2] < 8 {
 		t.Errorf("%+v: no market came near the bounds, which shows little", x)
 	}
 }
