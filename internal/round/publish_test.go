@@ -331,9 +331,9 @@ func TestResplitWaits(t *testing.T) {
 	}
 }
 
-// TestAlternatingPriceIsSeldomUrgent: of the times that CPU comes to have a price, one in each PublishInterval has its
+// TestAlternatingPriceIsRateLimited: of the times that CPU comes to have a price, one in each PublishInterval has its
 // first decreases published at once.
-func TestAlternatingPriceIsSeldomUrgent(t *testing.T) {
+func TestAlternatingPriceIsRateLimited(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.FallDelay = 0
 	p, rises, urgent := price{}, 0, 0
