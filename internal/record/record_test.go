@@ -133,23 +133,29 @@ func TestWriteAndRead(t *testing.T) {
 	}
 }
 
+// rounds runs a round every ten seconds, up to a second of the recording, and does what is to be done then.
+func (n *node) rounds(to int, do func(second int, at time.Time)) {
+	for second := 0; second < to; second += 10 {
+		at := time.Duration(second) * time.Second
+		n.round(at)
+		do(second, t0.Add(at))
+	}
+}
+
 // TestBounds: minutes beyond the time or the bytes are dropped, the oldest first, and what is left can be read.
 func TestBounds(t *testing.T) {
 	n := newNode(Limits{Keep: 10 * time.Minute, Bytes: 1 << 20}, 2)
-	for i := range 1800 {
-		n.round(time.Duration(i) * time.Second)
-	}
+	n.rounds(1800, func(int, time.Time) {})
 	if h := n.to.Held(); h.To.Sub(h.From) > 12*time.Minute || h.To.Sub(h.From) < 10*time.Minute {
 		t.Errorf("holds %v", h.To.Sub(h.From))
 	}
-	tight := newNode(Limits{Keep: time.Hour, Bytes: 30_000}, 20)
-	for i := range 1800 {
-		tight.round(time.Duration(i) * time.Second)
-		if i%60 == 0 && tight.to.bytes > 30_000 {
-			t.Fatalf("%d bytes after %d s", tight.to.bytes, i)
+	tight := newNode(Limits{Keep: time.Hour, Bytes: 15_000}, 20)
+	tight.rounds(1800, func(second int, _ time.Time) {
+		if second%60 == 0 && tight.to.bytes > 15_000 {
+			t.Fatalf("%d bytes after %d s", tight.to.bytes, second)
 		}
-	}
-	if _, events := opened(t, tight.file(t, 0)); len(events) < 60 || len(events) > 1200 {
+	})
+	if _, events := opened(t, tight.file(t, 0)); len(events) < 12 || len(events) > 120 {
 		t.Errorf("%d events are left", len(events))
 	}
 }
@@ -183,40 +189,51 @@ func TestGaps(t *testing.T) {
 	}
 }
 
+// checkPins compares what the pins of a recording say, and which seconds it holds.
+func (n *node) checkPins(t *testing.T, why []string, held map[int]bool) {
+	t.Helper()
+	rec, _ := opened(t, n.file(t, 0))
+	var got []string
+	for _, p := range rec.About.Pins {
+		got = append(got, p.Why)
+	}
+	if !slices.Equal(got, why) {
+		t.Errorf("pins %v, want %v", got, why)
+	}
+	for second, want := range held {
+		at := t0.Add(time.Duration(second) * time.Second)
+		if got := slices.ContainsFunc(rec.Minutes, func(m *Minute) bool { return !at.Before(m.From) && !at.After(m.To) }); got != want {
+			t.Errorf("second %d is held: %v, want %v", second, got, want)
+		}
+	}
+}
+
+// limit gives the recorder another bound, and has it drop what is beyond.
+func (n *node) limit(bytes int) {
+	n.to.mu.Lock()
+	defer n.to.mu.Unlock()
+	n.to.limits.Bytes = bytes
+	n.to.drop(t0.Add(4 * time.Hour))
+}
+
 // TestPins: the minutes around an incident are kept when others are dropped for their age, those of the last incidents
 // alone, and within a part of the bytes.
 func TestPins(t *testing.T) {
 	n := newNode(Limits{Keep: 10 * time.Minute, Bytes: 1 << 20}, 2)
 	at := map[int]string{600: "first", 660: "soon after", 3600: "second", 7200: "third", 10_800: "fourth"}
-	for i := range 14_400 {
-		n.round(time.Duration(i) * time.Second)
-		if why := at[i]; why != "" {
-			n.to.Pin(Pin{At: t0.Add(time.Duration(i) * time.Second), Why: why})
+	n.rounds(14_400, func(second int, now time.Time) {
+		if why := at[second]; why != "" {
+			n.to.Pin(Pin{At: now, Why: why})
 		}
-	}
-	rec, _ := opened(t, n.file(t, 0))
-	var why []string
-	for _, p := range rec.About.Pins {
-		why = append(why, p.Why)
-	}
-	if !slices.Equal(why, []string{"second", "third", "fourth"}) {
-		t.Errorf("pins %v", why)
-	}
-	holds := func(second int) bool {
-		at := t0.Add(time.Duration(second) * time.Second)
-		return slices.ContainsFunc(rec.Minutes, func(m *Minute) bool { return !at.Before(m.From) && !at.After(m.To) })
-	}
-	for second, want := range map[int]bool{600: false, 2000: false, 3300: true, 3600: true, 3890: true, 4300: false, 10_800: true, 14_399: true} {
-		if holds(second) != want {
-			t.Errorf("second %d is held: %v, want %v", second, !want, want)
-		}
-	}
-	n.to.limits.Bytes = 4 * n.to.minutes[0].Bytes() // pins may take a quarter
-	n.to.mu.Lock()
-	n.to.drop(t0.Add(4 * time.Hour))
-	n.to.mu.Unlock()
-	if rec, _ := opened(t, n.file(t, 0)); len(rec.Minutes) > 5 || holds(14_399) != true {
-		t.Errorf("%d minutes are left of few bytes", len(rec.Minutes))
+	})
+	last := []string{"second", "third", "fourth"}
+	n.checkPins(t, last, map[int]bool{
+		600: false, 2000: false, 3300: true, 3600: true, 3890: true, 4300: false, 10_800: true, 14_390: true,
+	})
+	n.limit(4 * n.to.minutes[0].Bytes()) // pins may take a quarter
+	n.checkPins(t, last, map[int]bool{14_330: true, 14_390: true})
+	if minutes := len(n.to.minutes); minutes > 4 {
+		t.Errorf("%d minutes are left of few bytes", minutes)
 	}
 }
 
@@ -225,49 +242,26 @@ func TestPins(t *testing.T) {
 func TestFaultPins(t *testing.T) {
 	n := newNode(Limits{Keep: 10 * time.Minute, Bytes: 1 << 30}, 2)
 	faults := map[int]string{2000: "panic", 2400: "another panic"}
-	for i := range 14_400 {
-		n.round(time.Duration(i) * time.Second)
-		at := t0.Add(time.Duration(i) * time.Second)
-		if i%1200 == 1199 || i == 1950 {
-			n.to.Pin(Pin{At: at, Why: "overload"})
+	n.rounds(14_400, func(second int, now time.Time) {
+		if second%1200 == 1190 || second == 1950 {
+			n.to.Pin(Pin{At: now, Why: "overload"})
 		}
-		if why := faults[i]; why != "" {
-			n.to.Pin(Pin{At: at, Why: why, Fault: true})
+		if why := faults[second]; why != "" {
+			n.to.Pin(Pin{At: now, Why: why, Fault: true})
 		}
-	}
-	holds := func(second int) bool {
-		rec, _ := opened(t, n.file(t, 0))
-		at := t0.Add(time.Duration(second) * time.Second)
-		return slices.ContainsFunc(rec.Minutes, func(m *Minute) bool { return !at.Before(m.From) && !at.After(m.To) })
-	}
-	for second, want := range map[int]bool{1650: false, 1720: true, 2000: true, 2400: true, 2690: true, 2790: false, 8000: false, 13_199: true} {
-		if holds(second) != want {
-			t.Errorf("second %d is held: %v, want %v", second, !want, want)
-		}
-	}
-	rec, _ := opened(t, n.file(t, 0))
-	var why []string
-	for _, p := range rec.About.Pins {
-		why = append(why, p.Why)
-	}
-	if !slices.Equal(why, []string{"panic", "overload", "overload"}) {
-		t.Errorf("pins %v", why)
-	}
-	n.to.mu.Lock()
-	n.to.limits.Bytes = pinnedShare * 20 * n.to.minutes[0].Bytes() // the window of the fault takes 18, and that of an overload 11
-	n.to.drop(t0.Add(4 * time.Hour))
-	n.to.mu.Unlock()
-	if !holds(2000) || holds(12_000) {
-		t.Errorf("the fault is held: %v, the first overload: %v; want the fault alone", holds(2000), holds(12_000))
-	}
+	})
+	pins := []string{"panic", "overload", "overload"}
+	n.checkPins(t, pins, map[int]bool{
+		1650: false, 1720: true, 2000: true, 2400: true, 2690: true, 2790: false, 8000: false, 13_190: true,
+	})
+	n.limit(pinnedShare * 20 * n.to.minutes[0].Bytes()) // the window of the fault takes 18, and that of an overload 11
+	n.checkPins(t, pins, map[int]bool{2000: true, 12_000: false})
 }
 
 // TestDamage: a file that is cut or changed at any byte gives an error with an offset, or the minutes before.
 func TestDamage(t *testing.T) {
 	n := newNode(DefaultLimits, 2)
-	for i := range 150 {
-		n.round(time.Duration(i) * time.Second)
-	}
+	n.rounds(150, func(int, time.Time) {})
 	file := n.file(t, 0)
 	whole, _ := opened(t, file)
 	for at := range file {
