@@ -27,8 +27,7 @@ func TestReplayEqualsRecording(t *testing.T) {
 	for name, cfg := range map[string]mbcas.Config{"default": mbcas.DefaultConfig(), "credits and pacing": more} {
 		for _, s := range scenario.Catalogue() {
 			t.Run(name+"/"+s.Name, func(t *testing.T) {
-				t.Parallel()
-				rec := recordings.Played(t, s.Name, cfg, 130*time.Second)
+				rec := recordings.Played(t, s.Name, cfg, 90*time.Second)
 				minutes := rec.Minutes
 				for from := range minutes {
 					rec.Minutes = minutes[from:]
