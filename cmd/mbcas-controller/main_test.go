@@ -189,7 +189,7 @@ func TestServe(t *testing.T) {
 	go func() {
 		done <- run(serving, []string{
 			"--mode=enforce", "--kubeconfig=" + kubeconfig, "--health-address=127.0.0.1:0", "--metrics-address=127.0.0.1:0",
-			"--start-grace=0s", "--freeze-after=1h", "--restore-after=2h",
+			"--start-grace=0s", "--freeze-after=1h", "--restore-after=2h", "--signal-interval=1s",
 		}, new(slog.LevelVar), out, out)
 	}()
 	t.Cleanup(func() {
