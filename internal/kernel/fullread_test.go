@@ -69,9 +69,9 @@ func quotaOf(limit cpu.Milli) kernel.Quota {
 // TestReadsPerRound: a round reads the counters of all cgroups, on a full node the pressure of all
 // containers, and all of each pod every ten seconds.
 func TestReadsPerRound(t *testing.T) {
-	const pods, containers = 20, 40
+	const pods, containers = 10, 20
 	for _, version := range []kernel.Version{kernel.V1, kernel.V2, kernel.Hybrid} {
-		for busy, pressures := range map[float64]int{0.5: containers / 10, 0.84: containers / 10, 0.86: containers, 1: containers} {
+		for busy, pressures := range map[float64]int{0.84: containers / 10, 0.86: containers} {
 			t.Run(fmt.Sprint(version, " ", busy), func(t *testing.T) {
 				n := quietNode(t, version)
 				targets := limited(n, pods, 2)

@@ -38,24 +38,6 @@ func TestGone(t *testing.T) {
 	check("pod made again elsewhere", true, true, true, 0)
 }
 
-// TestLateContainers: a cgroup that appears after many lookups is found within seconds, and at once after
-// a hint.
-func TestLateContainers(t *testing.T) {
-	n := newNode(t, cgroups.Shape{}, nil)
-	target := kernel.Target{Pod: uid(1), Containers: []string{id(1)}}
-	for range 30 {
-		n.read(target)
-	}
-	n.must(n.AddPod(cgroups.Burstable, uid(1), id(1)))
-	reads := 0
-	for found := false; !found; reads++ {
-		if reads > 10 {
-			t.Fatal("not found")
-		}
-		found = n.read(target).Pods[0].Containers[0].Found
-	}
-}
-
 // TestWholeTreeIsSearchedOnceAMinute: the search for containers outside of their pods is expensive.
 func TestWholeTreeIsSearchedOnceAMinute(t *testing.T) {
 	n := newNode(t, cgroups.Shape{}, nil)
