@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -126,22 +125,6 @@ func TestRead(t *testing.T) {
 			}
 		})
 	}
-}
-
-// openFiles are the files of this node's cgroups with one of these names that this process holds
-// open.
-func (n *node) openFiles(names ...string) (paths []string) {
-	n.t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	n.must(err)
-	for _, e := range entries {
-		path, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
-		if err == nil && strings.HasPrefix(path, n.cfg.Root) &&
-			slices.Contains(names, filepath.Base(strings.TrimSuffix(path, " (deleted)"))) {
-			paths = append(paths, path)
-		}
-	}
-	return paths
 }
 
 // TestRecheckOnABusyNode: pods that come in each second, each a reason to list, do not keep living

@@ -3,7 +3,6 @@
 package kernel_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,40 +15,24 @@ import (
 // TestMemoryIOPressureIsOptional: two more files for each container, none for pods, and none at all without
 // Config.MemoryIOPressure.
 func TestMemoryIOPressureIsOptional(t *testing.T) {
-	for _, asked := range []bool{false, true} {
-		for _, version := range []kernel.Version{kernel.V2, kernel.Hybrid} {
-			t.Run(fmt.Sprintf("%s %v", version, asked), func(t *testing.T) {
-				n := newNode(t, cgroups.Shape{Version: version}, func(n *node) { n.cfg.MemoryIOPressure = asked })
-				n.must(n.AddPod(cgroups.Burstable, uid(1), id(1), id(2)))
-				n.must(n.AddPod(cgroups.Burstable, uid(2), id(3)))
-				n.must(n.Update(uid(1), id(1), func(g *kernel.Group) { g.Stalls.IO.Full = time.Second }))
-				n.must(n.Update(uid(2), id(3), func(g *kernel.Group) { g.Stalls.IO.Full = time.Minute }))
-				n.now = n.now.Add(time.Hour) // also a recheck
-				s := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(1), id(2)}},
-					kernel.Target{Pod: uid(2), Containers: []string{id(3)}})
-				open, want := n.openFiles("memory.pressure", "io.pressure"), 0
-				if asked {
-					want = 3 * 2
-					if a, b := s.Pods[0].Containers[0].Stalls.IO.Full, s.Pods[1].Containers[0].Stalls.IO.Full; a != time.Second ||
-						b != time.Minute {
-						t.Errorf("stalls of %v and %v, want each container's own", a, b)
-					}
-				}
-				if len(open) != want {
-					t.Errorf("%d files open, want %d: %v", len(open), want, open)
-				}
-				if g := s.Pods[0].Containers[1]; (g.Stalls != nil) != asked || s.Pods[0].Own.Stalls != nil {
-					t.Errorf("stalls %+v of a container, %+v of its pod", g.Stalls, s.Pods[0].Own.Stalls)
-				}
-				n.must(n.Remove(uid(1), id(2)))
-				if g := n.read(kernel.Target{Pod: uid(1), Containers: []string{id(2)}}).Pods[0].Containers[0]; g.Found ||
-					g.Stalls != nil {
-					t.Errorf("removed: %+v", g)
-				}
-				if open := n.openFiles("memory.pressure", "io.pressure"); len(open) != 0 {
-					t.Errorf("still open: %v", open)
-				}
-			})
+	for _, version := range []kernel.Version{kernel.V2, kernel.Hybrid} {
+		files := map[bool]int{}
+		for _, asked := range []bool{false, true} {
+			n := newNode(t, cgroups.Shape{Version: version}, func(n *node) { n.cfg.MemoryIOPressure = asked })
+			before := n.Descriptors()
+			n.now = n.now.Add(time.Hour) // also a recheck
+			p := n.read(pods(t, n.Tree, 2, 2)...).Pods[1]
+			files[asked] = n.Descriptors() - before
+			if (p.Containers[0].Stalls != nil) != asked || p.Own.Stalls != nil {
+				t.Errorf("%s, asked %v: stalls %+v of a container, %+v of its pod", version, asked, p.Containers[0].Stalls, p.Own.Stalls)
+			}
+			if n.read(); n.Descriptors() != before {
+				t.Errorf("%s, asked %v: %d files are still open", version, asked, n.Descriptors()-before)
+			}
+		}
+		if files[true]-files[false] != 2*2*2 {
+			t.Errorf("%s: %d files open, and %d without memory and IO pressure; want two more for each of 4 containers", version,
+				files[true], files[false])
 		}
 	}
 }
