@@ -74,7 +74,8 @@ func TestRename(t *testing.T) {
 		t.Errorf("the pin is %+v of %v, that of the original is of %v", pin, pin.Pod, rec.About.Pins[0].Pod)
 	}
 	delete(given, gone.Name) // the events lack it
-	was, is := everything(t, rec), everything(t, renamed)
+	was, states := texts(t, rec)
+	is, renamedStates := texts(t, renamed)
 	for s, to := range given {
 		if !strings.Contains(was, s) || strings.Contains(is, s) {
 			t.Errorf("%q is in the renamed recording, or was not in the original", s)
@@ -86,44 +87,31 @@ func TestRename(t *testing.T) {
 		t.Errorf("the events are others, of %d and %d bytes", len(was), len(is))
 	}
 	for _, s := range []string{"secret", "uid-of", "runs-", "app-of"} {
-		if strings.Contains(is, s) || strings.Contains(states(t, renamed), s) {
+		if strings.Contains(is, s) || strings.Contains(renamedStates, s) {
 			t.Errorf("%q is still there", s)
 		}
 	}
-	if !strings.Contains(states(t, rec), "uid-of-batch") {
+	if !strings.Contains(states, "uid-of-batch") {
 		t.Error("the states of the original have no names")
 	}
-	if again := everything(t, rec); !strings.Contains(again, "secret-node") || !strings.Contains(again, "uid-of-batch") {
+	if again, _ := texts(t, rec); !strings.Contains(again, "secret-node") || !strings.Contains(again, "uid-of-batch") {
 		t.Error("the original has changed")
 	}
 }
 
-// states are the states that minutes begin with, as text.
-func states(t *testing.T, rec *Recording) string {
+// texts are the events of a recording and the states that its minutes begin with, as text.
+func texts(t *testing.T, rec *Recording) (events, states string) {
 	t.Helper()
-	var b strings.Builder
+	var e, s strings.Builder
+	fmt.Fprintf(&e, "%s\n", rec.About.Node)
 	for _, m := range rec.Minutes {
-		err := m.Read(func(k *Keyframe) error { fmt.Fprintf(&b, "%+v\n", k.State); return nil }, func(*Event) error { return nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return b.String()
-}
-
-// everything is a recording as text, without its state.
-func everything(t *testing.T, rec *Recording) string {
-	t.Helper()
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", rec.About.Node)
-	for _, m := range rec.Minutes {
-		fmt.Fprintln(&b, m.Seq, m.From, m.To)
-		err := m.Read(func(*Keyframe) error { return nil }, func(e *Event) error {
+		fmt.Fprintln(&e, m.Seq, m.From, m.To)
+		err := m.Read(func(k *Keyframe) error { fmt.Fprintf(&s, "%+v\n", k.State); return nil }, func(event *Event) error {
 			switch {
-			case e.Round != nil:
-				fmt.Fprintf(&b, "%+v %+v %x\n", *e.Round, e.Names, e.Digest)
-			case e.Gap != nil:
-				fmt.Fprintf(&b, "%+v\n", *e.Gap)
+			case event.Round != nil:
+				fmt.Fprintf(&e, "%+v %+v %x\n", *event.Round, event.Names, event.Digest)
+			case event.Gap != nil:
+				fmt.Fprintf(&e, "%+v\n", *event.Gap)
 			}
 			return nil
 		})
@@ -131,5 +119,5 @@ func everything(t *testing.T, rec *Recording) string {
 			t.Fatal(err)
 		}
 	}
-	return b.String()
+	return e.String(), s.String()
 }

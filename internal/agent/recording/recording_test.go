@@ -11,6 +11,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/recordings"
 )
 
 var t0 = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -24,19 +25,6 @@ func played(f *Feed, second int, node round.NodeDecision) {
 	at := t0.Add(time.Duration(second) * time.Second)
 	f.Begin(at, round.DefaultConfig(), &round.State{})
 	f.Round(round.Input{Now: at}, nil, &round.Output{Node: node})
-}
-
-func about(t *testing.T, rec *record.Recorder) *record.Recording {
-	t.Helper()
-	var b bytes.Buffer
-	if err := rec.WriteTo(&b, record.About{}, 0); err != nil {
-		t.Fatal(err)
-	}
-	got, err := record.Open(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
 }
 
 // TestRecorderFails: a panic of the recorder is logged once, and nothing is recorded from then on.
@@ -73,7 +61,7 @@ func TestPinned(t *testing.T) {
 			for i, n := range tc.nodes {
 				played(f, i, n)
 			}
-			pins := about(t, f.To).About.Pins
+			pins := recordings.Of(t, f.To).About.Pins
 			if tc.want == "" && len(pins) != 0 || tc.want != "" && (len(pins) != 1 || pins[0].Why != tc.want) {
 				t.Errorf("pins %v, want %q", pins, tc.want)
 			}
@@ -83,7 +71,7 @@ func TestPinned(t *testing.T) {
 	played(f, 0, round.NodeDecision{})
 	f.Panicked(t0)
 	played(f, 1, round.NodeDecision{})
-	if rec := about(t, f.To); len(rec.Minutes) != 2 || len(rec.About.Pins) != 1 || rec.About.Pins[0].Why != "a round panicked" {
+	if rec := recordings.Of(t, f.To); len(rec.Minutes) != 2 || len(rec.About.Pins) != 1 || rec.About.Pins[0].Why != "a round panicked" {
 		t.Errorf("after a panic there are %d minutes with pins %v", len(rec.Minutes), rec.About.Pins)
 	}
 }
@@ -97,7 +85,7 @@ func TestPinsHarm(t *testing.T) {
 		played(f, second, round.NodeDecision{FloorsExceedSupply: true})
 		f.Harmed(t0.Add(time.Duration(second)*time.Second), harmed)
 	}
-	pins := about(t, f.To).About.Pins
+	pins := recordings.Of(t, f.To).About.Pins
 	if len(pins) != 2 || pins[0].Fault || !pins[1].Fault || !pins[1].At.Equal(t0.Add(2*time.Second)) || !pins[1].Last.Equal(pins[1].At) ||
 		pins[1].String() != "pod shop/cart: it became unhealthy after a decrease of its limit" {
 		t.Errorf("pins %+v", pins)
