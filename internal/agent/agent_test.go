@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -16,22 +17,50 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// TestRealAPIServer: under the agent's own role its decisions and its Lease are accepted, and its
-// watches show it what it is told and what it is not told any more.
-func TestRealAPIServer(t *testing.T) {
+// TestOddLimits: the real API server takes what is decided for pods whose limits are odd, and for one whose burst keeps
+// its limit up; and the pressures where they are read. That is under the agent's own role, which is enough for its Lease
+// and for the watches that show it what it is told, and what it is not told any more.
+func TestOddLimits(t *testing.T) {
 	w := newWorld(t)
-	pod, pa := w.start("throttled", "500m", "1", 1, 0.9)
-	url, _ := w.agent(w.access)
-	w.decided(pa)
-	got := w.allocation(pa)
-	if d := got.Spec.Decision; *got.Spec.DesiredCPULimit <= 1000 || *got.Spec.DesiredCPULimit > d.Ceiling {
-		t.Errorf("desired %v, decision %+v; want a raise", *got.Spec.DesiredCPULimit, d)
+	w.stalls = true
+	pod, burst := w.start("burst", "50m", "500m", 0.01, 0)
+	w.mu.Lock()
+	err := w.tree.Update(string(pod.UID), w.loads[0].id, func(g *kernel.Group) { g.Quota.Burst = 35 * time.Millisecond })
+	w.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if len(got.Status.DeclaredLimits) != 0 || got.Spec.PodRef.UID != pod.UID {
-		t.Errorf("more than the decision was written: %+v", got)
+	throttled, raised := w.start("throttled", "500m", "1", 1, 0.9)
+	url, _ := w.agent(w.access)
+	w.decided(burst, raised)
+	// The agent knows the node from here on, so it decides for new pods before they are warm.
+	all := map[string]*v1alpha1.PodAllocation{"burst": burst, "throttled": raised}
+	for name, limit := range map[string]string{"tiny": "5m", "least": "1m", "odd": "10.5m", "tenth": "0.1", "huge": "1e3"} {
+		request := "1m"
+		if name == "huge" {
+			request = "100m"
+		}
+		_, all[name] = w.start(name, request, limit, 0.01, 0)
+	}
+	floors := map[string]cpu.Milli{"tiny": 20, "least": 20, "odd": 11, "tenth": 100, "huge": 110, "burst": 350, "throttled": 510}
+	for name, pa := range all {
+		w.decided(pa)
+		s := w.allocation(pa).Spec
+		if d := s.Decision; d.Floor != floors[name] || d.Ceiling != 4000 || *s.DesiredCPULimit < d.Floor ||
+			*s.DesiredCPULimit > d.Ceiling || d.MemoryPressurePercent == nil || d.IOPressurePercent == nil {
+			t.Errorf("%s: desired %v, decision %+v; want a floor of %v", name, *s.DesiredCPULimit, d, floors[name])
+		}
+	}
+	got := w.allocation(raised)
+	if *got.Spec.DesiredCPULimit <= 1000 || len(got.Status.DeclaredLimits) != 0 || got.Spec.PodRef.UID != throttled.UID {
+		t.Errorf("want a raise and nothing else written: %+v", got)
+	}
+	if n := w.metric(url, `mbcas_agent_publishes_total{result="invalid"}`); n != 0 {
+		t.Errorf("the API server refused %v decisions", n)
 	}
 	w.eventually("a Lease", func() bool {
 		l := w.lease()
@@ -40,14 +69,10 @@ func TestRealAPIServer(t *testing.T) {
 			len(l.OwnerReferences) == 1 && m.Round > 0
 	})
 	w.eventually("readiness", func() bool { code, _ := w.get(url + "/readyz"); return code == http.StatusOK })
-
-	ceiling := cpu.Milli(1500)
-	w.tell(pa, kube.Limits(pod), &v1alpha1.Constraints{Ceiling: &ceiling})
-	w.eventually("the ceiling is kept", func() bool { return *w.allocation(pa).Spec.DesiredCPULimit == ceiling })
 	if err := w.client.Delete(t.Context(), allocation.NewNode(w.node, "node")); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("the pod is unmanaged", func() bool { return w.metric(url, `mbcas_node_pods{part="bidding"}`) == 0 })
+	w.eventually("no pod is managed", func() bool { return w.metric(url, `mbcas_node_pods{part="bidding"}`) == 0 })
 }
 
 // lease is the Lease of the node; empty where there is none.
@@ -258,4 +283,33 @@ func TestALostAnswerIsWrittenAgain(t *testing.T) {
 		w.rounds(url, 20)
 		w.checkWritten(pa, 3600, d, 4)
 	})
+}
+
+// TestStallSignals: what a container waits for beside CPU is in its decision, where the agent is
+// told to look, and its throttling is not taken for need.
+func TestStallSignals(t *testing.T) {
+	for name, asked := range map[string]bool{"default": false, "memory-io-pressure": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newBubble(t)
+				w.stalls, w.stalled = asked, 0.95
+				_, pa := w.start("thrashing", "500m", "1", 0.4, 0.9)
+				url, _ := w.agent(w.access)
+				w.decided(pa)
+				d := w.allocation(pa).Spec.Decision
+				if (d.MemoryPressurePercent != nil) != asked || (d.IOPressurePercent != nil) != asked || d.ThrottledPercent != 90 {
+					t.Errorf("%+v: want it throttled, and a word of stalls only if asked", d)
+				}
+				w.rounds(url, 20)
+				p := w.report().Pods[0]
+				// It uses 400m, and throttling alone makes 720m of that.
+				if !asked && (p.MemoryPressure != nil || p.IOPressure != nil || p.Demand != 720) {
+					t.Errorf("%+v: want its throttling taken for need, and no word of stalls", p)
+				}
+				if asked && (*p.MemoryPressure != 0.95 || *p.IOPressure != 0 || p.Demand != 400) {
+					t.Errorf("%+v: want its throttling not taken for need", p)
+				}
+			})
+		})
+	}
 }

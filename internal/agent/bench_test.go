@@ -21,10 +21,8 @@ import (
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/record"
-	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/testing/cgroups"
-	"github.com/mbcas/mbcas/internal/testing/recordings"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -157,46 +155,6 @@ func BenchmarkRecording(b *testing.B) {
 	b.ReportMetric(per(on-off), "extra-cpu-ms/s")
 	b.ReportMetric(float64(on)/float64(off), "x")
 	b.ReportMetric(float64(rec.Held().Bytes)/float64(b.N)*1800/(1<<20), "MiB/30min")
-}
-
-// BenchmarkRecorder is the recorder's part of that alone: it records the same two minutes of rounds and looks again and again,
-// with their compression. cpu-ms/s is its CPU time for a second of a node.
-//
-//	go test -run '^$' -bench Recorder ./internal/agent
-func BenchmarkRecorder(b *testing.B) {
-	w := turns(b, fullNode(), kernel.Config{Root: realCgroups(b, fullNode().Targets)})
-	to := record.NewRecorder(recordings.Everything)
-	w.loop.record = recording.Feed{To: to, Log: slog.New(slog.DiscardHandler)}
-	const seconds = 120
-	for range seconds {
-		w.host.noise++
-		w.round()
-		for range 4 {
-			w.host.noise++
-			w.look()
-		}
-	}
-	var frames []replay.Frame
-	if _, err := replay.Play(recordings.Of(b, to), func(f *replay.Frame) error { frames = append(frames, *f); return nil }); err != nil {
-		b.Fatal(err)
-	}
-	start := cpuTime(b)
-	for b.Loop() {
-		to = record.NewRecorder(recordings.Everything)
-		state := round.State{}
-		for i := range frames {
-			switch f := &frames[i]; {
-			case f.Round != nil:
-				to.Begin(f.At(), *f.Config, &state)
-				to.Round(*f.Round, f.Names, &f.Output)
-			case f.Look != nil:
-				to.Look(*f.Look, &f.Output)
-			}
-		}
-		to.Break()
-	}
-	b.ReportMetric((cpuTime(b)-start).Seconds()*1000/float64(b.N)/seconds, "cpu-ms/s")
-	b.ReportMetric(float64(to.Held().Bytes)/seconds*1800/(1<<20), "MiB/30min")
 }
 
 // fullNode is a node with as many pods as a kubelet takes, where CPU is scarce.

@@ -50,7 +50,7 @@ func arrivals(t *testing.T) (loop *roundLoop, host *fakeSampler, arrive func(*sn
 		return s
 	}
 	var current atomic.Pointer[snapshot]
-	current.Store(&snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}})
+	current.Store(smallNode())
 	loop.snapshot, host.read, host.look = current.Load, sample, sample
 	changed, names := make(chan struct{}, 1), []string{}
 	loop.changed = changed

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,6 +30,15 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
+// newHeartbeat is the heartbeat of an agent that may renew its Lease at once.
+func newHeartbeat(renew func(context.Context, time.Time) error) *heartbeat {
+	always := func() bool { return true }
+	return &heartbeat{
+		live: func(time.Time) bool { return true }, settled: always, renew: renew,
+		health: health.New(time.Second, time.Now()), log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
+	}
+}
+
 // TestHeartbeatsSpread: agents that start together renew 20 to 30 s apart and never in step; while
 // the API server fails, each makes fewer than 15 attempts a minute; and they come back apart.
 func TestHeartbeatsSpread(t *testing.T) {
@@ -40,17 +50,13 @@ func TestHeartbeatsSpread(t *testing.T) {
 		attempts := make([][]time.Duration, agents)
 		var stops []func()
 		for i := range agents {
-			h := &heartbeat{
-				live: func(time.Time) bool { return true }, settled: func() bool { return true }, health: health.New(time.Second, begin),
-				log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
-				renew: func(context.Context, time.Time) error {
-					attempts[i] = append(attempts[i], since())
-					if at := since(); at >= outage && at < recovered {
-						return errors.New("no API server")
-					}
-					return nil
-				},
-			}
+			h := newHeartbeat(func(context.Context, time.Time) error {
+				attempts[i] = append(attempts[i], since())
+				if at := since(); at >= outage && at < recovered {
+					return errors.New("no API server")
+				}
+				return nil
+			})
 			stops = append(stops, start(h.Run))
 		}
 		time.Sleep(12 * time.Minute)
@@ -93,18 +99,15 @@ func TestStartConfirms(t *testing.T) {
 				finds := 0
 				var at []time.Duration
 				var said []allocation.NodeMarket
-				h := &heartbeat{
-					live: func(time.Time) bool { return true }, settled: s.isSettled, health: health.New(time.Second, begin),
-					log: slog.New(slog.DiscardHandler), metrics: newMetrics(),
-					takeOver: func(context.Context, time.Time) error {
-						finds++
-						return nil
-					},
-					renew: func(_ context.Context, now time.Time) error {
-						m, err := allocation.ParseNodeMarket(s.say(now))
-						at, said = append(at, now.Sub(begin)), append(said, m)
-						return err
-					},
+				h := newHeartbeat(func(_ context.Context, now time.Time) error {
+					m, err := allocation.ParseNodeMarket(s.say(now))
+					at, said = append(at, now.Sub(begin)), append(said, m)
+					return err
+				})
+				h.settled = s.isSettled
+				h.takeOver = func(context.Context, time.Time) error {
+					finds++
+					return nil
 				}
 				stop := start(h.Run)
 				for now := begin; now.Sub(begin) < 35*time.Second; now = now.Add(time.Second) {
@@ -358,13 +361,10 @@ func TestOneAgentPublishes(t *testing.T) {
 // TestStandbyIsTold: /readyz, the metric and one line of the log say that another agent publishes.
 func TestStandbyIsTold(t *testing.T) {
 	var log bytes.Buffer
-	m, now := newMetrics(), time.Now()
+	now := time.Now()
 	var err error = &otherHolder{"mbcas-agent-x"}
-	h := &heartbeat{
-		live: func(time.Time) bool { return true }, settled: func() bool { return true },
-		renew:  func(context.Context, time.Time) error { return err },
-		health: health.New(time.Second, now), log: slog.New(slog.NewTextHandler(&log, nil)), metrics: m,
-	}
+	h := newHeartbeat(func(context.Context, time.Time) error { return err })
+	h.log = slog.New(slog.NewTextHandler(&log, nil))
 	h.health.Ticked(now)
 	h.health.Completed(now)
 	for range 3 {
@@ -373,8 +373,8 @@ func TestStandbyIsTold(t *testing.T) {
 	if ready := h.health.Ready(now); ready == nil || !strings.Contains(ready.Error(), "mbcas-agent-x") {
 		t.Errorf("ready: %v, want the other agent's name", ready)
 	}
-	if h.health.Healthy(now) != nil || count(t, m.heartbeats.standby) != 3 || strings.Count(log.String(), "two agents") != 1 {
-		t.Errorf("healthy %v, counted %v, logged:\n%s", h.health.Healthy(now), count(t, m.heartbeats.standby), log.String())
+	if h.health.Healthy(now) != nil || testutil.ToFloat64(h.metrics.heartbeats.standby) != 3 || strings.Count(log.String(), "two agents") != 1 {
+		t.Errorf("healthy %v, counted %v, logged:\n%s", h.health.Healthy(now), testutil.ToFloat64(h.metrics.heartbeats.standby), log.String())
 	}
 	err = errors.New("no API server") // nothing is known about the other agent
 	h.beat(t.Context(), now)
@@ -420,14 +420,6 @@ func TestStartTakesOver(t *testing.T) {
 		}
 		s.requests = nil
 		was := s.stored.DeepCopy()
-		puts := func() (n int) {
-			for _, r := range s.requests {
-				if strings.HasPrefix(r, http.MethodPut) {
-					n++
-				}
-			}
-			return n
-		}
 		l := s.agent(t, "after", &pods)
 		l.market = func(time.Time) string { return allocation.NodeMarket{Round: 1}.Text() }
 		for range 2 {
@@ -435,8 +427,8 @@ func TestStartTakesOver(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if l.holds(begin) != c.holds || puts() != c.writes {
-			t.Errorf("%s: holds %v after %d writes, want %v after %d", name, l.holds(begin), puts(), c.holds, c.writes)
+		if writes := strings.Count(strings.Join(s.requests, ","), http.MethodPut); l.holds(begin) != c.holds || writes != c.writes {
+			t.Errorf("%s: holds %v after %d writes, want %v after %d", name, l.holds(begin), writes, c.holds, c.writes)
 		}
 		if l.holds(begin.Add(leaseDuration - c.age)) {
 			t.Errorf("%s: holds the Lease when it has expired", name)

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
 )
@@ -18,18 +18,10 @@ import (
 // lookedAt is a round loop of one pod with a limit of 500m, whose usage in millicores is that of the load.
 // At its limit it is throttled.
 func lookedAt(load func(time.Duration) cpu.Milli) (*roundLoop, *fakeSampler) {
-	c := demand.Container{
-		Name: "app", ID: "app", Request: 100, Declared: 500, Limit: 500, Bounds: demand.Bounds{Floor: 100, Ceiling: 1800},
-	}
-	s := &snapshot{
-		Node:    round.Node{Capacity: 2000, Allocatable: 2000},
-		Refs:    []podRef{{Namespace: "shop", Name: "app", UID: "app", Allocation: "pa"}},
-		Targets: []kernel.Target{{Pod: "app", Containers: []string{"app"}}},
-		Pods: []round.PodInput{{
-			Pod:       demand.Pod{UID: "app", Budget: 100, Containers: []demand.Container{c}},
-			Published: round.Published{At: time.Now(), Limits: map[string]cpu.Milli{"app": 500}},
-		}},
-	}
+	const limit = 500
+	s := smallNode().with("app")
+	s.Refs[0].Allocation = "pa"
+	s.Pods[0].Published = round.Published{At: time.Now(), Limits: map[string]cpu.Milli{"app": limit}}
 	p, host := newLoop(nil)
 	p.snapshot = func() *snapshot { return s }
 	var stat kernel.Stat
@@ -39,7 +31,7 @@ func lookedAt(load func(time.Duration) cpu.Milli) (*roundLoop, *fakeSampler) {
 		for ; last.Before(now); last = last.Add(100 * time.Millisecond) {
 			use := load(last.Sub(host.start))
 			stat.Usage += time.Duration(use) * 100 * time.Microsecond
-			if stat.Periods++; use >= c.Limit {
+			if stat.Periods++; use >= limit {
 				stat.Throttled++
 			}
 		}
@@ -100,7 +92,7 @@ func TestLooksBetweenRounds(t *testing.T) {
 		if d := cmp.Diff([]string{"20.4s app 1800m"}, raised); d != "" {
 			t.Errorf("raised by looks (-want +got):\n%s", d)
 		}
-		if n := count(t, p.metrics.looks.raised); n != 1 {
+		if n := testutil.ToFloat64(p.metrics.looks.raised); n != 1 {
 			t.Errorf("%v looks are counted that raised a limit, want 1", n)
 		}
 		if got := host.reads(); len(got) != 21 || got[20] != 20 {
@@ -131,7 +123,6 @@ func TestLooksBetweenRounds(t *testing.T) {
 	}
 }
 
-// TestNoLooksWithoutRounds: where a round cannot run there are no looks either.
 // TestChangesDelayNoLook: a snapshot that changes more often than looks are made, as with each write of this agent,
 // delays none of them.
 func TestChangesDelayNoLook(t *testing.T) {
@@ -168,6 +159,7 @@ func TestChangesDelayNoLook(t *testing.T) {
 	})
 }
 
+// TestNoLooksWithoutRounds: where a round cannot run there are no looks either.
 func TestNoLooksWithoutRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, host := lookedAt(steps(time.Hour))
@@ -206,8 +198,8 @@ func TestPanicCostsTheLooks(t *testing.T) {
 		if d := cmp.Diff(want, host.looks); d != "" {
 			t.Errorf("looks (-want +got):\n%s", d)
 		}
-		if n := count(t, p.metrics.looks.panicked); n != 2 || count(t, p.metrics.rounds.panicked) != 0 {
-			t.Errorf("%v looks and %v rounds are counted as panicked, want 2 and none", n, count(t, p.metrics.rounds.panicked))
+		if n := testutil.ToFloat64(p.metrics.looks.panicked); n != 2 || testutil.ToFloat64(p.metrics.rounds.panicked) != 0 {
+			t.Errorf("%v looks and %v rounds are counted as panicked, want 2 and none", n, testutil.ToFloat64(p.metrics.rounds.panicked))
 		}
 		if got := p.last.Load().Output; len(got.Decisions) != 1 || raised != 1 {
 			t.Errorf("%d pods decided and %d raised; want the estimates of before, and a raise by the looks after the panics",

@@ -15,12 +15,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-	"k8s.io/apimachinery/pkg/types"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/mbcas/mbcas/internal/agent/health"
-	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/market"
@@ -59,20 +56,18 @@ func (p *fakeSampler) Read(targets []kernel.Target) kernel.Sample {
 }
 
 func (p *fakeSampler) Look(targets []kernel.Target) kernel.Sample {
-	p.mu.Lock()
-	p.looks = append(p.looks, time.Since(p.start).Seconds())
-	p.mu.Unlock()
-	if p.look != nil {
-		return p.look(targets)
-	}
-	return kernel.Sample{Node: kernel.NodeSample{At: time.Now()}, Pods: make([]kernel.PodSample, len(targets))}
+	return p.between(&p.looks, targets)
 }
 
 // Find is a Look that is recorded apart.
 func (p *fakeSampler) Find(targets []kernel.Target) kernel.Sample {
+	return p.between(&p.finds, targets)
+}
+
+func (p *fakeSampler) between(at *[]float64, targets []kernel.Target) kernel.Sample {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.finds = append(p.finds, time.Since(p.start).Seconds())
+	*at = append(*at, time.Since(p.start).Seconds())
+	p.mu.Unlock()
 	if p.look != nil {
 		return p.look(targets)
 	}
@@ -99,10 +94,14 @@ func newLoop(do func(read int)) (*roundLoop, *fakeSampler) {
 	return &roundLoop{
 		interval: time.Second, cfg: round.DefaultConfig(), log: slog.New(slog.DiscardHandler),
 		open:     func(context.Context) (Sampler, error) { return host, nil },
-		snapshot: func() *snapshot { return &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}} },
-		publish:  func(*roundResult) {}, raise: func(*roundResult) {}, before: func() (market.Price, bool) { return 0, false }, health: health.New(time.Second, now), metrics: newMetrics(),
+		snapshot: smallNode,
+		publish:  func(*roundResult) {}, raise: func(*roundResult) {}, before: func() (market.Price, bool) { return 0, false },
+		health: health.New(time.Second, now), metrics: newMetrics(),
 	}, host
 }
+
+// smallNode is a node of two CPUs without pods.
+func smallNode() *snapshot { return &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}} }
 
 // start runs f until stop is called, which waits for its end.
 func start(f func(context.Context)) (stop func()) {
@@ -113,15 +112,6 @@ func start(f func(context.Context)) (stop func()) {
 		cancel()
 		running.Wait()
 	}
-}
-
-func count(t *testing.T, c prometheus.Counter) float64 {
-	t.Helper()
-	var m dto.Metric
-	if err := c.Write(&m); err != nil {
-		t.Fatal(err)
-	}
-	return m.GetCounter().GetValue()
 }
 
 func TestTicksNeverQueue(t *testing.T) {
@@ -152,7 +142,7 @@ func TestTicksNeverQueue(t *testing.T) {
 				p, host := newLoop(func(read int) { time.Sleep(c.slow[read]) })
 				stop := start(p.Run)
 				time.Sleep(8500 * time.Millisecond)
-				got, late := host.reads(), count(t, p.metrics.late)
+				got, late := host.reads(), testutil.ToFloat64(p.metrics.late)
 				stop()
 				if d := cmp.Diff(c.want, got); d != "" {
 					t.Errorf("rounds (-want +got):\n%s", d)
@@ -181,7 +171,7 @@ func TestPanicSkipsARound(t *testing.T) {
 		if got, want := host.reads(), []float64{0, 1, 2, 3, 4, 5, 6}; !slices.Equal(got, want) {
 			t.Errorf("rounds at %v, want %v", got, want)
 		}
-		if got := count(t, p.metrics.rounds.panicked); got != 4 {
+		if got := testutil.ToFloat64(p.metrics.rounds.panicked); got != 4 {
 			t.Errorf("%v panics counted, want 4", got)
 		}
 		if err := p.health.Ready(time.Now()); err != nil {
@@ -204,13 +194,7 @@ func TestPanicCostsItsPod(t *testing.T) {
 	var log bytes.Buffer
 	p, host := newLoop(nil)
 	p.log = slog.New(slog.NewTextHandler(&log, nil))
-	s := &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}}
-	for _, name := range []string{"one", "two", "three"} {
-		c := demand.Container{Name: "app", ID: name, Request: 100, Declared: 500, Limit: 500, Bounds: demand.Bounds{Floor: 100, Ceiling: 1800}}
-		s.Refs = append(s.Refs, podRef{Namespace: "shop", Name: name, UID: types.UID(name)})
-		s.Pods = append(s.Pods, round.PodInput{Pod: demand.Pod{UID: name, Budget: 100, Containers: []demand.Container{c}}})
-		s.Targets = append(s.Targets, kernel.Target{Pod: name, Containers: []string{name}})
-	}
+	s := smallNode().with("one").with("two").with("three")
 	now, broken := time.Now(), true
 	host.sample = func(sample kernel.Sample) kernel.Sample {
 		sample.Node.At = now
@@ -233,13 +217,13 @@ func TestPanicCostsItsPod(t *testing.T) {
 		}
 	}
 	seconds(20)
-	if got := len(p.last.Load().Output.Decisions); got != 2 || count(t, p.metrics.rounds.completed) != 20 || count(t, p.metrics.rounds.panicked) != 0 {
+	if got := len(p.last.Load().Output.Decisions); got != 2 || testutil.ToFloat64(p.metrics.rounds.completed) != 20 || testutil.ToFloat64(p.metrics.rounds.panicked) != 0 {
 		t.Errorf("%d decisions, %v rounds, %v lost; want the others decided in all 20", got,
-			count(t, p.metrics.rounds.completed), count(t, p.metrics.rounds.panicked))
+			testutil.ToFloat64(p.metrics.rounds.completed), testutil.ToFloat64(p.metrics.rounds.panicked))
 	}
 	seconds(int(faultyFor/time.Second) - 10)
-	if n := strings.Count(log.String(), "pod=two"); n != 2 || count(t, p.metrics.podPanics) != 2 || strings.Contains(log.String(), "pod=one") {
-		t.Errorf("%d lines, %v counted in 5 min; want one at the start and one after five minutes:\n%s", n, count(t, p.metrics.podPanics), log.String())
+	if n := strings.Count(log.String(), "pod=two"); n != 2 || testutil.ToFloat64(p.metrics.podPanics) != 2 || strings.Contains(log.String(), "pod=one") {
+		t.Errorf("%d lines, %v counted in 5 min; want one at the start and one after five minutes:\n%s", n, testutil.ToFloat64(p.metrics.podPanics), log.String())
 	}
 	broken = false
 	seconds(int(faultyFor/time.Second) + 20)
@@ -286,15 +270,13 @@ func TestStuckRoundStopsTheHeartbeat(t *testing.T) {
 			return slices.Clone(renewals)
 		}
 		begin := time.Now()
-		h := &heartbeat{
-			live: p.health.Live, settled: func() bool { return true }, health: p.health, log: p.log, metrics: p.metrics,
-			renew: func(context.Context, time.Time) error {
-				mu.Lock()
-				defer mu.Unlock()
-				renewals = append(renewals, time.Since(begin).Seconds())
-				return nil
-			},
-		}
+		h := newHeartbeat(func(context.Context, time.Time) error {
+			mu.Lock()
+			defer mu.Unlock()
+			renewals = append(renewals, time.Since(begin).Seconds())
+			return nil
+		})
+		h.live = p.health.Live
 		stopLoop, stopHeartbeat := start(p.Run), start(h.Run)
 		time.Sleep(100500 * time.Millisecond)
 		if err := p.health.Healthy(time.Now()); err == nil {
@@ -363,7 +345,7 @@ func TestNoRoundWithoutAllInputs(t *testing.T) {
 		if len(host.reads()) > 0 {
 			t.Errorf("%d rounds, want none", len(host.reads()))
 		}
-		current.Store(&snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}})
+		current.Store(smallNode())
 		time.Sleep(time.Second)
 		if err := p.health.Ready(time.Now()); err != nil {
 			t.Error(err)
@@ -380,15 +362,11 @@ func TestBlockedPodsAreTold(t *testing.T) {
 	p.log = slog.New(slog.NewTextHandler(&log, nil))
 	host.sample = func(s kernel.Sample) kernel.Sample {
 		for i := range s.Pods {
-			s.Pods[i].Blocked = blocked[i]
+			s.Pods[i].Blocked, s.Pods[i].Containers = blocked[i], make([]kernel.Group, 1)
 		}
 		return s
 	}
-	s := &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}}
-	for _, name := range []string{"one", "two"} {
-		s.Refs, s.Pods = append(s.Refs, podRef{Namespace: "shop", Name: name}), append(s.Pods, round.PodInput{Pod: demand.Pod{Unmanaged: true}})
-		s.Targets = append(s.Targets, kernel.Target{Pod: name})
-	}
+	s := smallNode().with("one").with("two")
 	p.snapshot = func() *snapshot { return s }
 	for range 3 {
 		p.tick(t.Context(), time.Now())
@@ -409,13 +387,7 @@ func TestUnlikeQuotaIsTold(t *testing.T) {
 	var log bytes.Buffer
 	p, host := newLoop(nil)
 	p.log = slog.New(slog.NewTextHandler(&log, nil))
-	s := &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}}
-	for _, name := range []string{"one", "two"} {
-		c := demand.Container{Name: "app", ID: name, Request: 100, Declared: 500, Limit: 500, Bounds: demand.Bounds{Floor: 100, Ceiling: 1800}}
-		s.Refs = append(s.Refs, podRef{Namespace: "shop", Name: name, UID: types.UID(name)})
-		s.Pods = append(s.Pods, round.PodInput{Pod: demand.Pod{UID: name, Budget: 100, Containers: []demand.Container{c}}})
-		s.Targets = append(s.Targets, kernel.Target{Pod: name, Containers: []string{name}})
-	}
+	s := smallNode().with("one").with("two")
 	now, second := time.Now(), 300*time.Microsecond*100
 	host.sample = func(sample kernel.Sample) kernel.Sample {
 		for i := range sample.Pods {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -271,7 +272,7 @@ func TestPublisherDrainsTheQueue(t *testing.T) {
 		stop := start(p.Run)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := count(t, p.metrics.publishes[written]); n != float64(len(limits)) {
+		if n := testutil.ToFloat64(p.metrics.publishes[written]); n != float64(len(limits)) {
 			t.Errorf("counted %v writes, want %d", n, len(limits))
 		}
 		stop()

@@ -254,7 +254,7 @@ func TestRoundPinsHarm(t *testing.T) {
 	l, _ := newLoop(func(int) {})
 	rec := record.NewRecorder(record.DefaultLimits)
 	l.record = recording.Feed{To: rec, Log: l.log}
-	s := &snapshot{Node: round.Node{Capacity: 2000, Allocatable: 2000}}
+	s := smallNode()
 	l.snapshot = func() *snapshot { return s }
 	now := time.Now()
 	l.tick(t.Context(), now)

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
 // world is a node with an agent. Its cgroups are files; its API objects are in the real API server,
 // or in memory: see newWorld and newBubble.
 type world struct {
-	t      testing.TB
+	t      *testing.T
 	client client.Client
 	access *rest.Config // of the agent
 	node   string
@@ -73,7 +73,7 @@ type load struct {
 }
 
 // newWorld is a node in the real API server, with real time.
-func newWorld(t testing.TB) *world {
+func newWorld(t *testing.T) *world {
 	api := apiserver.Start(t)
 	w := &world{t: t, client: api.Client, ns: api.Namespace(t), http: http.DefaultClient}
 	w.interval = 100 * time.Millisecond
@@ -115,7 +115,7 @@ func (w *world) plant() {
 }
 
 // apply creates the objects of a manifest that are not there yet.
-func apply(t testing.TB, c client.Client, file string) {
+func apply(t *testing.T, c client.Client, file string) {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
