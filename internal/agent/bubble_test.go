@@ -53,9 +53,6 @@ func newBubble(t *testing.T) *world {
 		}
 		return pod
 	}
-	ports := ports{}
-	w.listen = ports.listen
-	w.http = &http.Client{Transport: &http.Transport{DialContext: ports.dial, DisableKeepAlives: true}}
 	w.eventually = func(what string, ok func() bool) {
 		t.Helper()
 		for range 60 {

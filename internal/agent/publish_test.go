@@ -231,15 +231,6 @@ func TestPublishResults(t *testing.T) {
 			}
 		})
 	}
-	t.Run("connection refused", func(t *testing.T) {
-		srv := httptest.NewServer(nil)
-		url := srv.URL
-		srv.Close()
-		if out, err := newPublisher(t, &rest.Config{Host: url}).
-			write(t.Context(), publicationsOf(decided(t0, 600))[0]); out != unavailable || err == nil {
-			t.Errorf("%v, %v; want unavailable", out, err)
-		}
-	})
 }
 
 // answers is an API server in memory that takes 100 ms for each answer.

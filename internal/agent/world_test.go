@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -18,8 +17,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,7 +39,8 @@ type world struct {
 	node   string
 	ns     string
 	tree   *cgroups.Tree
-	http   *http.Client
+	http   *http.Client // reaches ports
+	ports  ports
 	// debug is the URL of what names pods, of the agent that runs.
 	debug string
 
@@ -50,8 +48,6 @@ type world struct {
 	interval time.Duration
 	// run creates a pod on the node, and returns it when it runs.
 	run func(*corev1.Pod) *corev1.Pod
-	// listen opens a port of the agent, and returns its URL.
-	listen func() (net.Listener, string)
 	// open finds the counters; nil: as the agent does.
 	open func(kernel.Config) (*kernel.Host, error)
 	// eventually waits until ok, and fails the test after a minute.
@@ -75,25 +71,15 @@ type load struct {
 // newWorld is a node in the real API server, with real time.
 func newWorld(t *testing.T) *world {
 	api := apiserver.Start(t)
-	w := &world{t: t, client: api.Client, ns: api.Namespace(t), http: http.DefaultClient}
-	w.interval = 100 * time.Millisecond
+	w := &world{t: t, client: api.Client, ns: api.Namespace(t), interval: 100 * time.Millisecond}
 	w.node = "node-" + w.ns
 	kubelet := api.Kubelet(t, w.node)
 	w.run = func(pod *corev1.Pod) *corev1.Pod { return kubelet.Run(t, pod) }
-	w.listen = func() (net.Listener, string) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l, "http://" + l.Addr().String()
-	}
 	w.eventually = func(what string, ok func() bool) {
 		t.Helper()
 		apiserver.Eventually(t, what, func() (bool, any) { return ok(), nil })
 	}
-	for _, file := range []string{"base/namespace", "rbac/agent_role", "rbac/bindings"} {
-		apply(t, api.Client, "../../config/"+file+".yaml")
-	}
+	api.Install(t, "", "base/namespace.yaml", "rbac/agent_role.yaml", "rbac/bindings.yaml")
 	// The rights of the agent's pod: the role of its service account, and a token that names its node.
 	w.access = rest.CopyConfig(api.Config)
 	w.access.Impersonate = rest.ImpersonationConfig{
@@ -105,38 +91,15 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// plant makes the cgroups of the node.
+// plant makes the cgroups of the node, and a network for the agent's ports.
 func (w *world) plant() {
+	w.ports = ports{}
+	w.http = &http.Client{Transport: &http.Transport{DialContext: w.ports.dial, DisableKeepAlives: true}}
 	var err error
 	if w.tree, err = cgroups.New(w.t.TempDir(), cgroups.Shape{Version: kernel.V2}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.at = time.Now()
-}
-
-// apply creates the objects of a manifest that are not there yet.
-func apply(t *testing.T, c client.Client, file string) {
-	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for d := yaml.NewYAMLOrJSONDecoder(f, 4096); ; {
-		var o unstructured.Unstructured
-		err := d.Decode(&o)
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		if err == nil && len(o.Object) > 0 {
-			if err = c.Create(t.Context(), &o); apierrors.IsAlreadyExists(err) {
-				err = nil
-			}
-		}
-		if err != nil {
-			t.Fatalf("%s: %s %s: %v", file, o.GetKind(), o.GetName(), err)
-		}
-	}
 }
 
 // advance adds to the counters what the loads have used until now.
@@ -279,8 +242,8 @@ func (w *world) agent(access *rest.Config) (url string, stop func()) {
 		return loaded{host, w}, err
 	}
 	var l Listeners
-	l.Cluster, url = w.listen()
-	l.Debug, w.debug = w.listen()
+	l.Cluster, url = w.ports.listen()
+	l.Debug, w.debug = w.ports.listen()
 	stop = start(func(ctx context.Context) {
 		if err := a.Run(ctx, l); err != nil {
 			w.t.Error(err)

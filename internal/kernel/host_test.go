@@ -162,20 +162,20 @@ func TestDescriptors(t *testing.T) {
 	base, baseOpen := n.Descriptors(), open()
 	for round := range 4 {
 		var targets []kernel.Target
-		for i := range 10 {
-			u := uid(round*10 + i)
+		for i := range 4 {
+			u := uid(round*4 + i)
 			n.must(n.AddPod(cgroups.Burstable, u, id(1), id(2)))
 			targets = append(targets, kernel.Target{Pod: u, Containers: []string{id(1), id(2)}})
 		}
 		n.read(targets...)
-		if got := n.Descriptors() - base; got != 10*(3+2*4) {
-			t.Fatalf("round %d: %d files for 10 pods with 2 containers", round, got)
+		if got := n.Descriptors() - base; got != 4*(3+2*4) {
+			t.Fatalf("round %d: %d files for 4 pods with 2 containers", round, got)
 		}
-		for i := range targets[:5] { // half of the pods go, the others are only forgotten
+		for i := range targets[:2] { // half of the pods go, the others are only forgotten
 			n.must(n.Remove(targets[i].Pod, ""))
 		}
 	}
-	n.read(kernel.Target{Pod: uid(39), Containers: []string{id(1)}})
+	n.read(kernel.Target{Pod: uid(15), Containers: []string{id(1)}})
 	if got := n.Descriptors() - base; got != 3+4 {
 		t.Errorf("%d files for a pod and a container", got)
 	}
@@ -187,7 +187,7 @@ func TestDescriptors(t *testing.T) {
 	if n.Descriptors() != 0 {
 		t.Errorf("%d files after Close", n.Descriptors())
 	}
-	if s := n.read(kernel.Target{Pod: uid(39), Containers: []string{id(1)}}); s.Pods[0].Own.Found ||
+	if s := n.read(kernel.Target{Pod: uid(15), Containers: []string{id(1)}}); s.Pods[0].Own.Found ||
 		s.Pods[0].Containers[0].ID != id(1) {
 		t.Errorf("read after Close: %+v", s)
 	}
