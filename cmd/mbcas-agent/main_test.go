@@ -22,7 +22,7 @@ func TestParse(t *testing.T) {
 		"in a pod": {env: pod, check: func(s settings) bool {
 			c := s.agent
 			return c.Node == "n1" && c.Kernel.OwnPod == "u1" && c.Holder == "agent-x" && c.Namespace == "elsewhere" &&
-				c.Interval == time.Second && !c.Kernel.MemoryIOPressure && c.Kernel.Root == "/sys/fs/cgroup" && s.listen == ":9090" && s.debugListen.String() == "127.0.0.1:9091" && s.logLevel == slog.LevelInfo
+				c.Interval == time.Second && c.Round.LookInterval == 200*time.Millisecond && !c.Kernel.MemoryIOPressure && c.Kernel.Root == "/sys/fs/cgroup" && s.listen == ":9090" && s.debugListen.String() == "127.0.0.1:9091" && s.logLevel == slog.LevelInfo
 		}},
 		"flags win": {args: []string{"--node-name=n2", "--cgroup-root=/host/cgroup", "--interval=500ms", "--reserve=0.2", "--credits=1.5", "--listen=:1", "--log-level=debug"}, env: pod, check: func(s settings) bool {
 			c := s.agent
@@ -33,14 +33,11 @@ func TestParse(t *testing.T) {
 		}},
 		"stall signals": {args: []string{"--memory-io-pressure", "--profile=conservative"}, env: pod, check: func(s settings) bool { return s.agent.Kernel.MemoryIOPressure }},
 		"profile": {args: []string{"--profile=conservative"}, env: pod, check: func(s settings) bool {
-			return s.agent.Interval == 10*time.Second && s.agent.Round.PublishInterval == 30*time.Second
+			c := s.agent
+			return c.Interval == 10*time.Second && c.Round.PublishInterval == 30*time.Second && c.Round.LookInterval == 0
 		}},
 		"profile and interval": {args: []string{"--interval=2s", "--profile=conservative"}, env: pod, check: func(s settings) bool {
 			return s.agent.Interval == 2*time.Second && s.agent.Round.PublishInterval == 30*time.Second
-		}},
-		"looks": {env: pod, check: func(s settings) bool { return s.agent.Round.LookInterval == 200*time.Millisecond }},
-		"no looks in the conservative profile": {args: []string{"--profile=conservative"}, env: pod, check: func(s settings) bool {
-			return s.agent.Round.LookInterval == 0
 		}},
 		"no looks": {args: []string{"--look-interval=0"}, env: pod, check: func(s settings) bool { return s.agent.Round.LookInterval == 0 }},
 		"bad look": {args: []string{"--look-interval=10ms"}, env: pod, bad: "LookInterval"},

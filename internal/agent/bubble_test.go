@@ -13,9 +13,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/fakekubelet"
@@ -30,7 +31,9 @@ func newBubble(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, client: c, access: memapi.Config(api, "agent"), ns: "shop", node: "node-1", interval: time.Second}
+	w := &world{t: t, client: c, ns: "shop", node: "node-1", interval: time.Second}
+	w.sent.next = api
+	w.access = memapi.Config(&w.sent, "agent")
 	// No watch for new pods: a bubble's clock does not move while a file of the kernel is waited for.
 	w.open = kernel.Open
 	create := func(o client.Object) {
@@ -85,7 +88,8 @@ type ports map[string]*port
 
 func (p ports) listen() (net.Listener, string) {
 	name := "port-" + string(rune('a'+len(p)))
-	p[name] = &port{conns: make(chan net.Conn), closed: make(chan struct{})}
+	p[name] = &port{conns: make(chan net.Conn)}
+	p[name].Context, p[name].close = context.WithCancel(context.Background())
 	return p[name], "http://" + name
 }
 
@@ -95,35 +99,53 @@ func (p ports) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	select {
 	case p[name].conns <- server:
 		return client, nil
-	case <-p[name].closed:
+	case <-p[name].Done():
 		return nil, errors.New("connection refused")
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// port is a listener in memory.
+// port is a listener in memory, open until its context ends.
 type port struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
+	context.Context
+	close func()
+	conns chan net.Conn
 }
 
 func (p *port) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.conns:
 		return c, nil
-	case <-p.closed:
+	case <-p.Done():
 		return nil, net.ErrClosed
 	}
 }
 
 func (p *port) Close() error {
-	p.once.Do(func() { close(p.closed) })
+	p.close()
 	return nil
 }
 
 func (*port) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }
+
+// throttled starts a pod that is throttled at its limit of a core, and an agent, which decides about it.
+func (w *world) throttled() (pod *corev1.Pod, pa *v1alpha1.PodAllocation, url string, stop func()) {
+	w.t.Helper()
+	pod, pa = w.start("throttled", "500m", "1", 1, 0.9)
+	url, stop = w.agent()
+	w.decided(pa)
+	return pod, pa, url, stop
+}
+
+// checkWritten compares the stored limit and the number of writes so far.
+func (w *world) checkWritten(pa *v1alpha1.PodAllocation, limit cpu.Milli, writes int) {
+	w.t.Helper()
+	got, n := w.allocation(pa).Spec.DesiredCPULimit, w.sent.count(http.MethodPatch)
+	if got == nil || *got != limit || n != writes {
+		w.t.Errorf("a limit of %v after %d writes, want %v after %d", got, n, limit, writes)
+	}
+}
 
 // requests records what an agent sends, and breaks its connection where asked.
 type requests struct {
@@ -160,14 +182,4 @@ func (d *requests) count(method string, parts ...string) (n int) {
 		}
 	}
 	return n
-}
-
-// recorded is access whose requests are recorded.
-func (w *world) recorded() (*rest.Config, *requests) {
-	d, access := &requests{}, rest.CopyConfig(w.access)
-	access.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		d.next = next
-		return d
-	})
-	return access, d
 }

@@ -36,6 +36,7 @@ type world struct {
 	t      *testing.T
 	client client.Client
 	access *rest.Config // of the agent
+	sent   requests     // of the agent, in a bubble
 	node   string
 	ns     string
 	tree   *cgroups.Tree
@@ -224,12 +225,12 @@ func enforced(g *kernel.Group) {
 }
 
 // agent starts an agent and returns its URL and a function that stops it.
-func (w *world) agent(access *rest.Config) (url string, stop func()) {
+func (w *world) agent() (url string, stop func()) {
 	w.t.Helper()
 	cfg := DefaultConfig()
 	cfg.Node, cfg.Holder, cfg.Interval, cfg.Kernel = w.node, "agent-pod", w.interval, w.tree.Config()
 	cfg.Kernel.MemoryIOPressure, cfg.Kernel.Now = w.stalls, w.now
-	a, err := New(cfg, access, slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
+	a, err := New(cfg, w.access, slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		w.t.Fatal(err)
 	}
