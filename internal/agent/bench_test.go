@@ -38,7 +38,6 @@ func BenchmarkRound110Pods2Containers(b *testing.B) {
 	for tree, make := range map[string]func(*testing.B, []kernel.Target) string{"": realCgroups, "v2/": unifiedCgroups} {
 		for name, from := range map[string]float64{"full": 0, "quiet": neverBusy} {
 			b.Run(tree+name, func(b *testing.B) {
-				defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
 				v := fullNode()
 				w := turns(b, v, kernel.Config{Root: make(b, v.Targets), PressureFrom: from})
 				measure(b, w.round)
@@ -50,7 +49,6 @@ func BenchmarkRound110Pods2Containers(b *testing.B) {
 // BenchmarkLook110Pods2Containers is one of the looks between two rounds on such a node, at as many
 // containers as a look reads.
 func BenchmarkLook110Pods2Containers(b *testing.B) {
-	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
 	v := fullNode()
 	w := turns(b, v, kernel.Config{Root: realCgroups(b, v.Targets)})
 	containers := 0
@@ -70,7 +68,6 @@ func BenchmarkLook110Pods2Containers(b *testing.B) {
 func BenchmarkSecond110Pods2Containers(b *testing.B) {
 	for name, from := range map[string]float64{"full": 0, "quiet": neverBusy} {
 		b.Run(name, func(b *testing.B) {
-			defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
 			v := fullNode()
 			w := turns(b, v, kernel.Config{Root: realCgroups(b, v.Targets), PressureFrom: from})
 			tick := time.NewTicker(200 * time.Millisecond)
@@ -104,7 +101,6 @@ func measure(b *testing.B, do func()) {
 // alternating, so that what else the machine does falls on both. x is the CPU time with it as a multiple
 // of that without.
 func BenchmarkStallSignals(b *testing.B) {
-	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
 	v := fullNode()
 	root := realCgroups(b, v.Targets)
 	without := turns(b, v, kernel.Config{Root: root})
@@ -129,7 +125,6 @@ func BenchmarkStallSignals(b *testing.B) {
 //
 //	go test -run '^$' -bench Recording -benchtime 600x ./internal/agent
 func BenchmarkRecording(b *testing.B) {
-	defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
 	v := fullNode()
 	root := realCgroups(b, v.Targets)
 	without, with := turns(b, v, kernel.Config{Root: root}), turns(b, v, kernel.Config{Root: root})
@@ -178,9 +173,11 @@ func fullNode() *snapshot {
 	return v
 }
 
-// turns is a round loop past its warm-up on real cgroups.
+// turns is a round loop past its warm-up on real cgroups, with the memory settings of the shipped program.
 func turns(b *testing.B, v *snapshot, cfg kernel.Config) *turning {
 	b.Helper()
+	before := debug.SetGCPercent(GCPercent)
+	b.Cleanup(func() { debug.SetGCPercent(before) })
 	busy := &busyHost{now: time.Now()}
 	cfg.Log, cfg.Now = slog.New(slog.DiscardHandler), func() time.Time { return busy.now }
 	host, err := kernel.Open(cfg)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,18 +20,15 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/podtest"
 	"github.com/mbcas/mbcas/internal/testing/recordings"
 )
-
-func cpus(s string) corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(s), corev1.ResourceMemory: resource.MustParse("1Gi")}
-}
 
 func newNode() *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-1", Labels: map[string]string{"a": "b"}},
 		Status: corev1.NodeStatus{
-			Capacity: cpus("4"), Allocatable: cpus("3500m"),
+			Capacity: podtest.CPU("4"), Allocatable: podtest.CPU("3500m"),
 			Conditions: []corev1.NodeCondition{
 				{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
 				{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue, Message: "full"},
@@ -45,17 +41,13 @@ func newNode() *corev1.Node {
 // newPod is a running pod with a container, a sidecar and an init container that has ended.
 func newPod(name string) *corev1.Pod {
 	always, priority := corev1.ContainerRestartPolicyAlways, int32(2000)
-	container := func(name string) corev1.Container {
-		resources := corev1.ResourceRequirements{Requests: cpus("100m"), Limits: cpus("500m")}
-		return corev1.Container{Name: name, Image: "a:1", Resources: resources}
-	}
 	status := func(name, id string, state corev1.ContainerState) corev1.ContainerStatus {
 		return corev1.ContainerStatus{Name: name, ContainerID: "containerd://" + id, Ready: true, State: state}
 	}
 	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
 	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
-	side := container("side")
-	side.RestartPolicy = &always
+	app, first, side := podtest.Container("app", "100m", "500m"), podtest.Container("first", "100m", "500m"), podtest.Container("side", "100m", "500m")
+	app.Image, side.RestartPolicy = "a:1", &always
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "shop", UID: types.UID("uid-" + name), Labels: map[string]string{"a": "b"},
@@ -66,7 +58,7 @@ func newPod(name string) *corev1.Pod {
 		},
 		Spec: corev1.PodSpec{
 			NodeName: "n1", Priority: &priority, Volumes: []corev1.Volume{{Name: "v"}},
-			Containers: []corev1.Container{container("app")}, InitContainers: []corev1.Container{container("first"), side},
+			Containers: []corev1.Container{app}, InitContainers: []corev1.Container{first, side},
 		},
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable,
