@@ -49,7 +49,6 @@ func TestParse(t *testing.T) {
 		"bad profile":              {args: []string{"--profile=bold"}, env: pod, bad: "bold"},
 		"bad interval":             {args: []string{"--interval=1h"}, env: pod, bad: "want 100ms to 10s"},
 		"bad reserve":              {args: []string{"--reserve=1"}, env: pod, bad: "Reserve"},
-		"bad credits":              {args: []string{"--credits=0"}, env: pod, bad: "credits MaxFactor"},
 		"bad level":                {args: []string{"--log-level=loud"}, env: pod, bad: "loud"},
 		"debug on any address":     {args: []string{"--debug-listen=0.0.0.0:9091"}, env: pod, bad: "want a loopback address, such as 127.0.0.1:9091"},
 		"debug without a host":     {args: []string{"--debug-listen=:9091"}, env: pod, bad: "debug-listen"},

@@ -2,17 +2,19 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,7 +47,14 @@ func BenchmarkRestoreAll(b *testing.B) {
 	namespace := s.Namespace(b)
 	makeNode(b, s)
 	for b.Loop() {
-		inParallel(pods, func(i int) { raised(b, s.Client, namespace, i) })
+		var made errgroup.Group
+		made.SetLimit(16)
+		for i := range pods {
+			made.Go(func() error { return raised(b.Context(), s.Client, namespace, i) })
+		}
+		if err := made.Wait(); err != nil {
+			b.Fatal(err)
+		}
 		for run, want := range []string{fmt.Sprintf("%d pods restored", pods), "0 pods restored"} {
 			cmd := exec.Command(program, "restore", "--all", "--timeout=10m", "--workers=32", "--rate=1000", "--kubeconfig="+kubeconfig)
 			var said bytes.Buffer
@@ -92,24 +101,6 @@ func childrenCPU(b *testing.B) (seconds float64) {
 	return seconds
 }
 
-// inParallel calls a function for each number below n.
-func inParallel(n int, f func(int)) {
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			for i := range next {
-				f(i)
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-}
-
 // makeNode makes the node of the pods. It is Ready, and has no kubelet.
 func makeNode(b *testing.B, s *apiserver.Server) {
 	b.Helper()
@@ -134,19 +125,12 @@ func makeNode(b *testing.B, s *apiserver.Server) {
 
 // raised makes a pod that the controller raised, on a node without a kubelet. Its status shows the declared
 // limit, as if the kubelet were quick.
-func raised(b *testing.B, c client.Client, namespace string, i int) {
-	ctx := b.Context()
-	if b.Failed() {
-		return
-	}
-	must := func(err error) {
-		if err != nil {
-			b.Error(err)
-		}
-	}
+func raised(ctx context.Context, c client.Client, namespace string, i int) error {
 	pod := apiserver.Pod(namespace, fmt.Sprintf("web-%05d", i), apiserver.Container("app", "100m", "500m"), apiserver.Container("proxy", "10m", "100m"))
 	pod.Spec.NodeName = "scale"
-	must(c.Create(ctx, pod))
+	if err := c.Create(ctx, pod); err != nil {
+		return err
+	}
 	pod.Status.Phase = corev1.PodRunning
 	for _, container := range pod.Spec.Containers {
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
@@ -154,12 +138,12 @@ func raised(b *testing.B, c client.Client, namespace string, i int) {
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 		})
 	}
-	must(c.Status().Update(ctx, pod))
 	pa := allocation.New(pod)
-	must(c.Create(ctx, pa))
+	if err := errors.Join(c.Status().Update(ctx, pod), c.Create(ctx, pa)); err != nil {
+		return err
+	}
 	pa.Status.DeclaredLimits = kube.Limits(pod)
 	pa.Status.Phase = v1alpha1.PhaseApplied
-	must(c.Status().Update(ctx, pa))
-	patch := `{"spec":{"containers":[{"name":"app","resources":{"limits":{"cpu":"2"}}}]}}`
-	must(c.SubResource("resize").Patch(ctx, pod, client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.FieldOwner(kube.FieldManager)))
+	patch := client.RawPatch(types.StrategicMergePatchType, []byte(`{"spec":{"containers":[{"name":"app","resources":{"limits":{"cpu":"2"}}}]}}`))
+	return errors.Join(c.Status().Update(ctx, pa), c.SubResource("resize").Patch(ctx, pod, patch, client.FieldOwner(kube.FieldManager)))
 }

@@ -293,13 +293,16 @@ func TestOneAgentPublishes(t *testing.T) {
 	s, pods := &leaseServer{}, []podRef{older}
 	a, b := s.agent(t, "older", &pods), s.agent(t, "newer", &pods)
 	now := begin
-	beat := func(l *leaseClient) bool {
+	beat := func(l *leaseClient, gets bool, when string) {
+		t.Helper()
 		err := l.renew(t.Context(), now)
 		var other *otherHolder
 		if err != nil && !errors.As(err, &other) {
 			t.Fatal(err)
 		}
-		return err == nil
+		if got := err == nil; got != gets {
+			t.Errorf("%s: the %s agent gets the Lease: %v, want %v", when, l.holder, got, gets)
+		}
 	}
 	check := func(what string, wantA, wantB bool) {
 		t.Helper()
@@ -308,29 +311,21 @@ func TestOneAgentPublishes(t *testing.T) {
 		}
 	}
 	check("before anything", false, false)
-	if !beat(a) {
-		t.Error("an agent alone does not get the Lease")
-	}
+	beat(a, true, "alone")
 	check("alone", true, false)
 	pods = []podRef{older} // the newer pod runs, and is not seen to yet
-	if beat(b) {
-		t.Error("the newer agent takes the Lease before its own pod is seen to run")
-	}
+	beat(b, false, "before its own pod is seen to run")
 	pods = []podRef{older, newer}
-	if !beat(b) {
-		t.Error("the newer agent does not get the Lease")
-	}
+	beat(b, true, "it is seen")
 	check("just taken over", true, false)
 	now = now.Add(25 * time.Second)
-	if beat(a) {
-		t.Error("the older agent takes the Lease back")
-	}
+	beat(a, false, "taken over")
 	check("both know", false, false)
 	changes, holder := 0, *s.stored.Spec.HolderIdentity
 	for range 100 {
 		now = now.Add(25 * time.Second)
 		for _, l := range []*leaseClient{a, b} {
-			beat(l)
+			beat(l, l == b, "both run")
 			if got := *s.stored.Spec.HolderIdentity; got != holder {
 				changes, holder = changes+1, got
 			}
@@ -344,17 +339,11 @@ func TestOneAgentPublishes(t *testing.T) {
 	}
 	now = now.Add(leaseDuration + time.Second) // the newer agent hangs
 	check("the Lease has expired", false, false)
-	if !beat(a) {
-		t.Error("the older agent does not take an expired Lease")
-	}
+	beat(a, true, "expired")
 	check("after an expired Lease", true, false)
-	if !beat(b) {
-		t.Error("the newer agent does not get the Lease back")
-	}
+	beat(b, true, "back")
 	pods = []podRef{older} // deleted
-	if !beat(a) {
-		t.Error("the older agent does not take the Lease of a pod that is gone")
-	}
+	beat(a, true, "the newer pod is gone")
 	check("alone again", true, false)
 }
 

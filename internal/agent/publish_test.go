@@ -3,11 +3,13 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,7 +17,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -179,36 +183,32 @@ func TestPublishedDecisions(t *testing.T) {
 }
 
 func TestPublishResults(t *testing.T) {
-	status := func(code int, reason metav1.StatusReason, message string) http.HandlerFunc {
+	status := func(err *apierrors.StatusError) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(code)
-			_ = json.NewEncoder(w).Encode(metav1.Status{
-				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-				Code: int32(code), Reason: reason, Message: message,
-			})
+			if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+				w.Header().Set("Retry-After", strconv.Itoa(seconds))
+			}
+			err.ErrStatus.Kind, err.ErrStatus.APIVersion = "Status", "v1"
+			w.WriteHeader(int(err.ErrStatus.Code))
+			_ = json.NewEncoder(w).Encode(err.ErrStatus)
 		}
 	}
+	of := v1alpha1.GroupVersion.WithResource("podallocations").GroupResource()
 	cases := map[string]struct {
 		answer http.HandlerFunc
 		want   publishResult
 	}{
-		"accepted":  {accept, written},
-		"not found": {status(404, metav1.StatusReasonNotFound, `podallocations "pod0" not found`), notFound},
-		"another uid": {
-			status(409, metav1.StatusReasonConflict, "Precondition failed: UID in precondition: a, UID in object meta: b"),
-			conflict,
-		},
-		"invalid":       {status(422, metav1.StatusReasonInvalid, "spec: desiredCPULimit must be the sum"), invalid},
-		"bad request":   {status(400, metav1.StatusReasonBadRequest, "no"), invalid},
-		"too large":     {status(413, metav1.StatusReasonRequestEntityTooLarge, "no"), invalid},
-		"no permission": {status(403, metav1.StatusReasonForbidden, "cannot patch"), forbidden},
-		"token expired": {status(401, metav1.StatusReasonUnauthorized, "Unauthorized"), unavailable},
-		"overloaded": {func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Retry-After", "1")
-			status(429, metav1.StatusReasonTooManyRequests, "later")(w, r)
-		}, unavailable},
-		"broken": {status(500, metav1.StatusReasonInternalError, "etcd"), unavailable},
+		"accepted":      {accept, written},
+		"not found":     {status(apierrors.NewNotFound(of, "pod0")), notFound},
+		"another uid":   {status(apierrors.NewConflict(of, "pod0", errors.New("UID in precondition: a, UID in object meta: b"))), conflict},
+		"invalid":       {status(apierrors.NewInvalid(schema.GroupKind{}, "pod0", nil)), invalid},
+		"bad request":   {status(apierrors.NewBadRequest("no")), invalid},
+		"too large":     {status(apierrors.NewRequestEntityTooLargeError("no")), invalid},
+		"no permission": {status(apierrors.NewForbidden(of, "pod0", errors.New("cannot patch"))), forbidden},
+		"token expired": {status(apierrors.NewUnauthorized("no")), unavailable},
+		"overloaded":    {status(apierrors.NewTooManyRequests("later", 1)), unavailable},
+		"broken":        {status(apierrors.NewInternalError(errors.New("etcd"))), unavailable},
 		"gateway, no JSON": {
 			func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "bad gateway", http.StatusBadGateway) },
 			unavailable,

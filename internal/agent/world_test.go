@@ -166,30 +166,21 @@ func (l loaded) Find(targets []kernel.Target) kernel.Sample {
 // declared limits.
 func (w *world) start(name, request, limit string, cores, throttle float64) (*corev1.Pod, *v1alpha1.PodAllocation) {
 	w.t.Helper()
-	return w.startPod(apiserver.Pod(w.ns, name, apiserver.Container("app", request, limit)), cores, throttle)
-}
-
-// startPod is the same for any pod, of which each container uses cores.
-func (w *world) startPod(pod *corev1.Pod, cores, throttle float64) (*corev1.Pod, *v1alpha1.PodAllocation) {
-	w.t.Helper()
-	pod = w.run(pod)
-	limited := len(pod.Spec.Containers[0].Resources.Limits) > 0
+	pod := w.run(apiserver.Pod(w.ns, name, apiserver.Container("app", request, limit)))
+	uid, id := string(pod.UID), pod.Status.ContainerStatuses[0].ContainerID
+	_, id, _ = strings.Cut(id, "://")
 	w.advance()
 	w.mu.Lock()
-	err := w.tree.AddPod(cgroups.Burstable, string(pod.UID))
-	for _, s := range pod.Status.ContainerStatuses {
-		_, id, _ := strings.Cut(s.ContainerID, "://")
-		err = errors.Join(err, w.tree.AddPod(cgroups.Burstable, string(pod.UID), id))
-		if limited {
-			err = errors.Join(err, w.tree.Update(string(pod.UID), id, enforced))
-		}
-		w.loads = append(w.loads, load{string(pod.UID), id, cores, throttle})
+	err := w.tree.AddPod(cgroups.Burstable, uid, id)
+	if limit != "" {
+		err = errors.Join(err, w.tree.Update(uid, id, enforced))
 	}
+	w.loads = append(w.loads, load{uid, id, cores, throttle})
 	w.mu.Unlock()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if !limited {
+	if limit == "" {
 		return pod, nil
 	}
 	pa := allocation.New(pod)

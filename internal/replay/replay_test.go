@@ -18,6 +18,8 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/recordings"
 )
 
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
 // TestReplayEqualsRecording: every scenario of the catalogue, recorded and read from a file, gives the recorded results
 // again, whether it is played from its beginning or from any of its minutes; with the settings that ship, and with what
 // is off by default.
@@ -74,9 +76,8 @@ func TestJoinsReplay(t *testing.T) {
 func TestDivergence(t *testing.T) {
 	rec := record.NewRecorder(recordings.Everything)
 	var state round.State
-	at := func(s int) time.Time { return time.Date(2026, 11, 21, 12, 0, s, 0, time.UTC) }
 	for second := range 70 {
-		in := round.Input{Now: at(second), Node: round.Node{Capacity: 4000, Allocatable: 4000}}
+		in := round.Input{Now: noon.Add(time.Duration(second) * time.Second), Node: round.Node{Capacity: 4000, Allocatable: 4000}}
 		rec.Begin(in.Now, round.DefaultConfig(), &state)
 		var out round.Output
 		if state, out = round.Run(round.DefaultConfig(), state, in); second == 62 || second == 65 {
@@ -84,7 +85,7 @@ func TestDivergence(t *testing.T) {
 		}
 		rec.Round(in, nil, &out)
 	}
-	rec.Gap(at(70), "a reason")
+	rec.Gap(noon.Add(70*time.Second), "a reason")
 	others, gaps := 0, ""
 	sum, err := replay.Play(recordings.Of(t, rec), func(f *replay.Frame) error {
 		if f.Other {
@@ -116,17 +117,16 @@ func TestOddFile(t *testing.T) {
 		return err
 	}
 	pods := []round.PodInput{{}}
-	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for want, err := range map[string]error{
-		"the counters are not those of the pods": odd(func(r *record.Recorder) { r.Round(round.Input{Now: at, Pods: pods}, nil, &round.Output{}) }),
-		"it comes before the first round":        odd(func(r *record.Recorder) { r.Look(record.Look{At: at}, &round.Output{}) }),
+		"the counters are not those of the pods": odd(func(r *record.Recorder) { r.Round(round.Input{Now: noon, Pods: pods}, nil, &round.Output{}) }),
+		"it comes before the first round":        odd(func(r *record.Recorder) { r.Look(record.Look{At: noon}, &round.Output{}) }),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
 	rec := record0()
-	rec.Round(round.Input{Now: at}, nil, &round.Output{})
+	rec.Round(round.Input{Now: noon}, nil, &round.Output{})
 	err := replay.Read(recordings.Of(t, rec).Minutes[0], func(*record.Keyframe) error { return nil }, func(*record.Event) error { panic("of a round") })
 	if err == nil || !strings.Contains(err.Error(), "minute 1, from 2026-11-21T12:00:00Z, cannot be replayed") {
 		t.Errorf("a panic becomes %v", err)
@@ -136,7 +136,7 @@ func TestOddFile(t *testing.T) {
 // record0 is a recorder whose first minute has begun.
 func record0() *record.Recorder {
 	rec := record.NewRecorder(recordings.Everything)
-	rec.Begin(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), round.DefaultConfig(), &round.State{})
+	rec.Begin(noon, round.DefaultConfig(), &round.State{})
 	return rec
 }
 
@@ -144,7 +144,7 @@ func record0() *record.Recorder {
 func TestMissing(t *testing.T) {
 	rec := record.NewRecorder(recordings.Everything)
 	for _, minute := range []int{0, 1, 30} {
-		in := round.Input{Now: time.Date(2026, 11, 21, 12, minute, 0, 0, time.UTC)}
+		in := round.Input{Now: noon.Add(time.Duration(minute) * time.Minute)}
 		var out round.Output
 		rec.Begin(in.Now, round.DefaultConfig(), &round.State{})
 		_, out = round.Run(round.DefaultConfig(), round.State{}, in)
