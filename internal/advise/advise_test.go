@@ -24,7 +24,7 @@ type second struct {
 }
 
 // recorded is a node with one pod, shop/cart-1, whose container does this, second by second.
-func recorded(t interface{ Fatal(...any) }, request, limit cpu.Milli, seconds []second) *record.Recording {
+func recorded(t rapid.TB, request, limit cpu.Milli, seconds []second) *record.Recording {
 	r := record.NewRecorder(record.Limits{Keep: time.Hour, Bytes: 1 << 30})
 	cfg := round.DefaultConfig()
 	c := demand.Container{Name: "app", ID: "id", Request: request, Declared: limit, Limit: limit}.Within(0, 8000)
@@ -57,10 +57,7 @@ func recorded(t interface{ Fatal(...any) }, request, limit cpu.Milli, seconds []
 func cart(n record.Name) (string, bool) { return "Deployment/cart", n.Name == "cart-1" }
 
 // advised is the advice for the only container.
-func advised(t interface {
-	Fatal(...any)
-	Fatalf(string, ...any)
-}, cfg Config, recs ...*record.Recording) Advice {
+func advised(t rapid.TB, cfg Config, recs ...*record.Recording) Advice {
 	var s Seen
 	for _, rec := range recs {
 		if err := s.Add(rec, cart); err != nil {

@@ -100,19 +100,17 @@ func TestLooksBetweenRounds(t *testing.T) {
 		}
 	})
 	for _, c := range []struct {
-		name     string
-		interval time.Duration
-		prepare  func(*roundLoop)
-		looks    int // from 16 s to 18 s
+		name         string
+		look, rounds time.Duration // their intervals
+		looks        int           // from 16 s to 18 s
 	}{
-		{"off", 0, func(*roundLoop) {}, 0},
-		{"none in the last tenth of a second before a round", 300 * time.Millisecond, func(*roundLoop) {}, 4},
-		{"rounds as often as looks", 200 * time.Millisecond, func(p *roundLoop) { p.interval = 200 * time.Millisecond }, 0},
+		{"off", 0, time.Second, 0},
+		{"none in the last tenth of a second before a round", 300 * time.Millisecond, time.Second, 4},
+		{"rounds as often as looks", 200 * time.Millisecond, 200 * time.Millisecond, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p, host := lookedAt(steps(time.Hour))
-			p.cfg.LookInterval = c.interval
-			c.prepare(p)
+			p.cfg.LookInterval, p.interval = c.look, c.rounds
 			stop := start(p.Run)
 			time.Sleep(17950 * time.Millisecond)
 			stop()

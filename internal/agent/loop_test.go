@@ -116,27 +116,20 @@ func start(f func(context.Context)) (stop func()) {
 
 func TestTicksNeverQueue(t *testing.T) {
 	const ms = time.Millisecond
-	cases := map[string]struct {
-		slow map[int]time.Duration // read -> how long it takes
-		want []float64             // rounds in the first 8.5 seconds
+	type slow map[int]time.Duration // read -> how long it takes
+	for name, c := range map[string]struct {
+		slow slow
+		want []float64 // rounds in the first 8.5 seconds
 		late float64
 	}{
-		"a short round leaves the next one on its second": {
-			map[int]time.Duration{2: 900 * ms}, []float64{0, 1, 2, 3, 4, 5, 6, 7, 8}, 0,
-		},
-		"the ticks at 3 and 4 pass during the round of 2, and are not caught up": {
-			map[int]time.Duration{3: 2500 * ms}, []float64{0, 1, 2, 5, 6, 7, 8}, 2,
-		},
-		"a round that ends on a tick leaves no time for that tick's round": {
-			map[int]time.Duration{3: time.Second}, []float64{0, 1, 2, 4, 5, 6, 7, 8}, 1,
-		},
+		"a round within its second":          {slow{2: 900 * ms}, []float64{0, 1, 2, 3, 4, 5, 6, 7, 8}, 0},
+		"ticks that pass are not caught up":  {slow{3: 2500 * ms}, []float64{0, 1, 2, 5, 6, 7, 8}, 2},
+		"a round that ends on a tick has it": {slow{3: time.Second}, []float64{0, 1, 2, 4, 5, 6, 7, 8}, 1},
 		"rounds of 1.5 seconds start every other second": {
-			map[int]time.Duration{1: 1500 * ms, 2: 1500 * ms, 3: 1500 * ms, 4: 1500 * ms, 5: 1500 * ms},
-			[]float64{0, 2, 4, 6, 8}, 4,
+			slow{1: 1500 * ms, 2: 1500 * ms, 3: 1500 * ms, 4: 1500 * ms, 5: 1500 * ms}, []float64{0, 2, 4, 6, 8}, 4,
 		},
-		"the grid does not move": {map[int]time.Duration{1: 3100 * ms}, []float64{0, 4, 5, 6, 7, 8}, 3},
-	}
-	for name, c := range cases {
+		"the grid does not move": {slow{1: 3100 * ms}, []float64{0, 4, 5, 6, 7, 8}, 3},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, host := newLoop(func(read int) { time.Sleep(c.slow[read]) })

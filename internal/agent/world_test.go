@@ -173,7 +173,8 @@ func (w *world) start(name, request, limit string, cores, throttle float64) (*co
 	w.mu.Lock()
 	err := w.tree.AddPod(cgroups.Burstable, uid, id)
 	if limit != "" {
-		err = errors.Join(err, w.tree.Update(uid, id, enforced))
+		quota := kernel.Quota{Limit: 50 * time.Millisecond, Period: 100 * time.Millisecond} // as the kubelet sets for a limit
+		err = errors.Join(err, w.tree.Update(uid, id, func(g *kernel.Group) { g.Quota = quota }))
 	}
 	w.loads = append(w.loads, load{uid, id, cores, throttle})
 	w.mu.Unlock()
@@ -208,11 +209,6 @@ func (w *world) tell(pa *v1alpha1.PodAllocation, declared []v1alpha1.ContainerLi
 	if err := w.client.Update(w.t.Context(), n); err != nil {
 		w.t.Fatal(err)
 	}
-}
-
-// enforced gives a cgroup a quota, as the kubelet does for a limit.
-func enforced(g *kernel.Group) {
-	g.Quota = kernel.Quota{Limit: 50 * time.Millisecond, Period: 100 * time.Millisecond}
 }
 
 // agent starts an agent and returns its URL and a function that stops it.

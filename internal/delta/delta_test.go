@@ -95,10 +95,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-func roundTrip(t interface {
-	Helper()
-	Fatalf(string, ...any)
-}, c *Codec[outer], values []outer) {
+func roundTrip(t rapid.TB, c *Codec[outer], values []outer) {
 	t.Helper()
 	var w Writer
 	before := new(outer)

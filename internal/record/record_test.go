@@ -177,15 +177,9 @@ func TestGaps(t *testing.T) {
 	}
 	n.round(24 * time.Hour)
 	n.to.Gap(t0.Add(25*time.Hour), "the node reports no allocatable CPU yet")
-	gaps := 0
 	_, events := opened(t, n.file(t, 0))
-	for _, e := range events {
-		if e.Gap != nil {
-			gaps++
-		}
-	}
-	if gaps != 3 {
-		t.Errorf("%d gaps are told, want 3: two reasons, and one again after a round", gaps)
+	if gaps := slices.DeleteFunc(events, func(e Event) bool { return e.Gap == nil }); len(gaps) != 3 {
+		t.Errorf("%d gaps are told, want 3: two reasons, and one again after a round", len(gaps))
 	}
 }
 

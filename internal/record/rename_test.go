@@ -16,9 +16,8 @@ import (
 // and read, and the original stays.
 func TestRename(t *testing.T) {
 	r := NewRecorder(Limits{Keep: time.Hour, Bytes: 1 << 30})
-	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	input := func(i int) (round.Input, []Name) {
-		now := start.Add(time.Duration(i) * time.Second)
+		now := t0.Add(time.Duration(i) * time.Second)
 		in := round.Input{Now: now, Node: round.Node{Capacity: 4000, Allocatable: 4000}}
 		var of []Name
 		for _, name := range []string{"cart", "batch"}[:1+i%2] { // pods come and go
@@ -37,17 +36,14 @@ func TestRename(t *testing.T) {
 		state, out = round.Run(round.DefaultConfig(), state, in)
 		r.Round(in, of, &out)
 	}
-	r.Gap(start.Add(time.Hour), "the private thing has panicked")
+	r.Gap(t0.Add(time.Hour), "the private thing has panicked")
 	gone := Name{"secret-shop", "secret-gone"} // no minute has it any more
-	r.Pin(Pin{At: start.Add(time.Hour), Why: "the private thing became unhealthy", Pod: &gone, Fault: true})
+	r.Pin(Pin{At: t0.Add(time.Hour), Why: "the private thing became unhealthy", Pod: &gone, Fault: true})
 	var b bytes.Buffer
 	if err := r.WriteTo(&b, About{Node: "secret-node"}, 0); err != nil {
 		t.Fatal(err)
 	}
-	rec, err := Open(bytes.NewReader(b.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rec, _ := opened(t, b.Bytes())
 	given := map[string]string{}
 	name := func(s string) string {
 		if strings.HasPrefix(s, "new") {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -132,22 +133,19 @@ func TestServe(t *testing.T) {
 	if w := get(Handler(nil, record.About{}), ""); w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "--record=0") {
 		t.Errorf("without a recorder: %d %s", w.Code, w.Body)
 	}
-	goOn, done := make(chan struct{}), make(chan struct{})
+	goOn, readers := make(chan struct{}), sync.WaitGroup{}
 	for range maxReaders {
 		began := make(chan struct{})
-		go func() {
+		readers.Go(func() {
 			h.ServeHTTP(slow{httptest.NewRecorder(), began, goOn}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
-			done <- struct{}{}
-		}()
+		})
 		<-began
 	}
 	if w := get(h, ""); w.Code != http.StatusTooManyRequests {
 		t.Errorf("a third reader: %d", w.Code)
 	}
 	close(goOn)
-	for range maxReaders {
-		<-done
-	}
+	readers.Wait()
 	if w := get(h, ""); w.Code != http.StatusOK {
 		t.Errorf("after the readers have gone: %d", w.Code)
 	}
