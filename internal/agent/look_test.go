@@ -81,8 +81,9 @@ func TestLooksBetweenRounds(t *testing.T) {
 		}
 		stop := start(p.Run)
 		time.Sleep(17500 * time.Millisecond)
-		synctest.Wait()
+		host.mu.Lock()
 		got := slices.Clone(host.looks)
+		host.mu.Unlock()
 		// Up to 16 s the pod is far from its limit. The last look before a round ends well before it.
 		if d := cmp.Diff([]float64{16.2, 16.4, 16.6, 16.8, 17.2, 17.4}, got); d != "" {
 			t.Errorf("looks (-want +got):\n%s", d)
