@@ -114,11 +114,16 @@ func (s *fixture) untilDryRun(m actuator.Move, want podresize.Outcome) podresize
 
 func (s *fixture) expect(what string, got podresize.Result, want podresize.Outcome, says string) {
 	s.t.Helper()
+	expect(s.t, what, got, want, says)
+}
+
+func expect(t *testing.T, what string, got podresize.Result, want podresize.Outcome, says string) {
+	t.Helper()
 	if got.Outcome != want {
-		s.t.Fatalf("%s is %v, want %v; message: %s", what, got.Outcome, want, got.Message)
+		t.Fatalf("%s is %v, want %v; message: %s", what, got.Outcome, want, got.Message)
 	}
 	if !strings.Contains(got.Message, says) {
-		s.t.Errorf("%s says %q, want something with %q", what, got.Message, says)
+		t.Errorf("%s says %q, want something with %q", what, got.Message, says)
 	}
 }
 

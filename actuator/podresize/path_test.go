@@ -2,6 +2,8 @@ package podresize_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -9,44 +11,84 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
+	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-// between puts the middle between the fixture's client and the API server, and returns the address of it.
-// The middle sees every request of the client and may pass it on.
-func (s *fixture) between(middle func(w http.ResponseWriter, r *http.Request, pass http.Handler)) string {
+// between puts the middle between the fixture's client and the API server. The middle sees every request of the client
+// and may pass it on.
+func (s *fixture) between(middle func(w http.ResponseWriter, r *http.Request, pass http.Handler)) {
 	s.t.Helper()
 	transport, err := rest.TransportFor(s.Config)
 	s.must(err)
 	target, err := url.Parse(s.Config.Host)
 	s.must(err)
-	if target.Host == "" {
-		target = &url.URL{Scheme: "https", Host: s.Config.Host}
-	}
 	pass := httputil.NewSingleHostReverseProxy(target)
 	pass.Transport = transport
 	pass.ErrorLog = log.New(io.Discard, "", 0)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { middle(w, r, pass) }))
-	s.t.Cleanup(server.Close)
-	s.through(server.URL)
-	return server.URL
+	s.resize = answered(s.t, func(w http.ResponseWriter, r *http.Request) { middle(w, r, pass) })
 }
 
-// through sends the fixture's resizes to another address.
-func (s *fixture) through(address string) {
-	s.t.Helper()
-	c, err := client.New(&rest.Config{Host: address}, client.Options{Scheme: s.Client.Scheme(), Mapper: s.Client.RESTMapper()})
-	s.must(err)
-	s.resize = podresize.New(c, owner)
+// answered resizes at an API server that answers so, without a connection; nil: no API server listens.
+func answered(t *testing.T, answer http.HandlerFunc) *podresize.Client {
+	t.Helper()
+	config := &rest.Config{Host: "http://127.0.0.1:1"} // tcpmux: no process listens there
+	if answer != nil {
+		config.Transport = answers(answer)
+	}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	c, err := client.New(config, client.Options{Scheme: scheme.Scheme, Mapper: mapper})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return podresize.New(c, owner)
+}
+
+type answers http.HandlerFunc
+
+func (a answers) RoundTrip(r *http.Request) (response *http.Response, err error) {
+	defer func() {
+		if recover() == http.ErrAbortHandler {
+			response, err = nil, io.ErrUnexpectedEOF
+		}
+	}()
+	w := httptest.NewRecorder()
+	a(w, r)
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return w.Result(), nil
+}
+
+// raise is a move of the pod web.
+var raise = actuator.Move{UID: "4f2e", Changes: []actuator.Change{{Container: "app", From: 500, To: 1500}}}
+
+// raised answers with the pod after it.
+func raised(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(web("1500m"))
+}
+
+// busy asks to come again after a time.
+func busy(after string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", after)
+		http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
+	}
 }
 
 // TestNotServed: the API server's own words about a subresource that it does not know. The pod is there all the while.
@@ -59,85 +101,63 @@ func TestNotServed(t *testing.T) {
 	s.refuses(s.move("app", 300), podresize.NotServed, "could not find the requested resource")
 }
 
-// TestServerTrouble: answers that do not come from the request's own fault.
+// TestServerTrouble: answers that do not come from the request's own fault, and none.
 func TestServerTrouble(t *testing.T) {
 	answer := func(code int, contentType, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", contentType)
 			w.WriteHeader(code)
-			io.WriteString(w, body)
+			_, _ = io.WriteString(w, body)
 		}
 	}
+	const later = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":429,
+		"message":"later","details":{"retryAfterSeconds":7}}`
 	for reason, tt := range map[string]struct {
 		answer     http.HandlerFunc
 		want       podresize.Outcome
 		retryAfter time.Duration
 	}{
-		"too many requests": {
-			answer(429, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":429,"message":"later","details":{"retryAfterSeconds":7}}`),
-			podresize.Unavailable, 7 * time.Second,
-		},
-		"too many requests, again and again": {func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Retry-After", "0") // so that client-go repeats it at once
-			answer(429, "text/plain", "Too many requests, please try again later.")(w, r)
-		}, podresize.Unavailable, 0},
-		"internal error":      {answer(500, "text/plain", "boom"), podresize.Unavailable, 0},
-		"service unavailable": {answer(503, "text/html", "<h1>no</h1>"), podresize.Unavailable, 0},
-		"bad gateway":         {answer(502, "text/html", "<h1>no</h1>"), podresize.Unknown, 0},
-		"gateway timeout":     {answer(504, "text/html", "<h1>no</h1>"), podresize.Unknown, 0},
-		"no sense":            {answer(200, "application/json", `{"kind":"Pod","apiVersion":"v1","metadata":`), podresize.Unknown, 0},
-		"no pod":              {answer(200, "application/json", `{}`), podresize.Unknown, 0},
-		"hung up":             {hangUp, podresize.Unknown, 0},
+		"too many requests": {answer(429, "application/json", later), podresize.Unavailable, 7 * time.Second},
+		"again and again":   {busy("0"), podresize.Unavailable, 0}, // client-go repeats it at once
+		"a long wait":       {busy("3600"), podresize.Unknown, 0},
+		"no answer":         {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, podresize.Unknown, 0},
+		"internal error":    {answer(500, "text/plain", "boom"), podresize.Unavailable, 0},
+		"unavailable":       {answer(503, "text/html", "<h1>no</h1>"), podresize.Unavailable, 0},
+		"bad gateway":       {answer(502, "text/html", "<h1>no</h1>"), podresize.Unknown, 0},
+		"gateway timeout":   {answer(504, "text/html", "<h1>no</h1>"), podresize.Unknown, 0},
+		"no sense":          {answer(200, "application/json", `{"kind":"Pod","metadata":`), podresize.Unknown, 0},
+		"no pod":            {answer(200, "application/json", `{}`), podresize.Unknown, 0},
+		"hung up":           {hangUp, podresize.Unknown, 0},
 	} {
 		t.Run(reason, func(t *testing.T) {
-			s := newFixture(t)
-			s.between(func(w http.ResponseWriter, r *http.Request, _ http.Handler) { tt.answer(w, r) })
-			got := s.resize.Apply(t.Context(), s.pod, s.move("app", 300))
-			s.expect("Apply", got, tt.want, "")
-			if got.RetryAfter != tt.retryAfter {
-				t.Errorf("retry after %v, want %v", got.RetryAfter, tt.retryAfter)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				got := answered(t, tt.answer).Apply(t.Context(), web("500m"), raise)
+				expect(t, "Apply", got, tt.want, "")
+				if took := time.Since(begin); got.RetryAfter != tt.retryAfter || took > podresize.Timeout {
+					t.Errorf("retry after %v, want %v; it took %v", got.RetryAfter, tt.retryAfter, took)
+				}
+			})
 		})
 	}
+	// A connection that was never made cannot have changed anything.
+	got := answered(t, nil).Apply(t.Context(), web("500m"), raise)
+	expect(t, "Apply without a server", got, podresize.Unavailable, "connection refused")
 }
 
 // TestRepeatedByClient: client-go repeats a request that was answered with Retry-After; the move is made once.
 func TestRepeatedByClient(t *testing.T) {
-	s := newFixture(t)
-	var requests atomic.Int32
-	s.between(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-		if requests.Add(1) == 1 {
-			w.Header().Set("Retry-After", "0")
-			w.WriteHeader(http.StatusTooManyRequests)
+	requests := 0
+	resize := answered(t, func(w http.ResponseWriter, r *http.Request) {
+		if requests++; requests == 1 {
+			busy("0")(w, r)
 			return
 		}
-		pass.ServeHTTP(w, r)
+		raised(w, r)
 	})
-	r := s.resize.Apply(t.Context(), s.pod, s.move("app", 300))
-	s.expect("Apply", r, podresize.Accepted, "")
-	if r.Pod.Generation != s.pod.Generation+1 || requests.Load() != 2 {
-		t.Errorf("%d requests, generation %d after %d", requests.Load(), r.Pod.Generation, s.pod.Generation)
-	}
-}
-
-// TestTimeout: a server that does not answer in time, and one that asks to wait for longer than we do.
-func TestTimeout(t *testing.T) {
-	for reason, middle := range map[string]http.HandlerFunc{
-		"no answer": func(_ http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body) // else the server does not notice that the client has gone
-			<-r.Context().Done()
-		},
-		"a long wait": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", "3600")
-			w.WriteHeader(http.StatusTooManyRequests)
-		},
-	} {
-		t.Run(reason, func(t *testing.T) {
-			s := newFixture(t)
-			s.between(func(w http.ResponseWriter, r *http.Request, _ http.Handler) { middle(w, r) })
-			s.resize.Timeout = time.Second
-			s.expect("Apply", s.resize.Apply(t.Context(), s.pod, s.move("app", 300)), podresize.Unknown, "")
-		})
+	expect(t, "Apply", resize.Apply(t.Context(), web("500m"), raise), podresize.Accepted, "")
+	if requests != 2 {
+		t.Errorf("%d requests, want 2", requests)
 	}
 }
 
@@ -157,86 +177,58 @@ func TestLostAnswer(t *testing.T) {
 	s.expect("Apply again", s.resize.Apply(t.Context(), s.pod, s.move("app", 400)), podresize.Conflict, "")
 }
 
-// TestNobodyListens: a connection that was never made cannot have changed anything.
-func TestNobodyListens(t *testing.T) {
-	s := newFixture(t)
-	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close()
-	s.through(server.URL)
-	s.expect("Apply", s.resize.Apply(t.Context(), s.pod, s.move("app", 300)), podresize.Unavailable, "connection refused")
-}
-
-// TestSentRequestsComplete: a shutdown does not undo a request that was sent, so its answer is awaited; no request starts after it.
+// TestSentRequestsComplete: a shutdown does not undo a request that was sent, so its answer is awaited; no request starts
+// after it. A dry run changes nothing, so its answer is not awaited.
 func TestSentRequestsComplete(t *testing.T) {
-	s := newFixture(t)
+	requests := 0
 	ctx, cancel := context.WithCancel(t.Context())
-	var requests atomic.Int32
-	s.between(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-		requests.Add(1)
+	resize := answered(t, func(w http.ResponseWriter, r *http.Request) {
+		requests++
 		cancel()
-		pass.ServeHTTP(w, r)
+		raised(w, r)
 	})
-	s.expect("Apply", s.resize.Apply(ctx, s.pod, s.move("app", 300)), podresize.Accepted, "")
-	s.expect("Apply behind the end", s.resize.Apply(ctx, s.stored(), s.move("app", 400)), podresize.Unavailable, "not sent: context canceled")
-	if n := requests.Load(); n != 1 {
-		t.Errorf("%d requests were sent, want the first only", n)
+	expect(t, "Apply", resize.Apply(ctx, web("500m"), raise), podresize.Accepted, "")
+	got := resize.Apply(ctx, web("500m"), raise)
+	expect(t, "Apply behind the end", got, podresize.Unavailable, "not sent: context canceled")
+	if requests != 1 {
+		t.Errorf("%d requests were sent, want the first only", requests)
 	}
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	expect(t, "DryRun", resize.DryRun(ctx, web("500m"), raise), podresize.Unknown, "")
 }
 
-// TestDryRunCancelled: a dry run changes nothing, so its answer is not awaited.
-func TestDryRunCancelled(t *testing.T) {
-	s := newFixture(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	s.between(func(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
-		io.Copy(io.Discard, r.Body)
-		cancel()
-		<-r.Context().Done()
-	})
-	s.expect("DryRun", s.resize.DryRun(ctx, s.pod, s.move("app", 300)), podresize.Unknown, "")
-}
-
-// TestServed asks a real server, the same server without the subresource, and one that is silent.
+// TestServed asks a real server, and what stands for others: without the subresource, without its verb, and broken.
 func TestServed(t *testing.T) {
-	s := newFixture(t)
-	ask := func(c *rest.Config) (podresize.Answer, error) {
-		d, err := discovery.NewDiscoveryClientForConfig(c)
-		s.must(err)
-		return podresize.Served(t.Context(), d)
+	d, err := discovery.NewDiscoveryClientForConfig(apiserver.Start(t).Config)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got, err := ask(s.Config); err != nil || !got.Yes || got.Why == "" {
-		t.Errorf("this server: %+v, %v; want yes with a sentence", got, err)
+	for name, tt := range map[string]struct {
+		server podresize.Discovery
+		yes    bool
+		why    string
+	}{
+		"this server":    {d, true, "serves pods/resize"},
+		"no subresource": {resources{{Name: "pods"}}, false, "1.33"},
+		"no verb patch":  {resources{{Name: "pods"}, {Name: "pods/resize", Verbs: []string{"get"}}}, false, "patch"},
+	} {
+		if got, err := podresize.Served(t.Context(), tt.server); err != nil || got.Yes != tt.yes || !strings.Contains(got.Why, tt.why) {
+			t.Errorf("%s: %+v, %v; want %v with %q", name, got, err, tt.yes, tt.why)
+		}
 	}
-	address := s.between(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-		r.Header.Del("Accept-Encoding")
-		r.Header.Set("Accept", "application/json")
-		answer := httptest.NewRecorder()
-		pass.ServeHTTP(answer, r)
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, strings.ReplaceAll(answer.Body.String(), "pods/resize", "pods/resized"))
-	})
-	got, err := ask(&rest.Config{Host: address})
-	if err != nil || got.Yes || !strings.Contains(got.Why, "1.33") {
-		t.Errorf("a server without the subresource: %+v, %v; want no, with the version that has it", got, err)
-	}
-	address = s.between(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
-		w.WriteHeader(http.StatusInternalServerError)
-	})
-	if got, err := ask(&rest.Config{Host: address}); err == nil || got.Yes {
+	if got, err := podresize.Served(t.Context(), resources(nil)); err == nil || got.Yes {
 		t.Errorf("a broken server: %+v, %v; want an error", got, err)
 	}
 }
 
-// TestServedVerbs: a server that has the subresource but does not let it be patched.
-func TestServedVerbs(t *testing.T) {
-	got, err := podresize.Served(t.Context(), resources{{Name: "pods"}, {Name: "pods/resize", Verbs: []string{"get"}}})
-	if err != nil || got.Yes || !strings.Contains(got.Why, "patch") {
-		t.Errorf("%+v, %v; want no, because of the verb", got, err)
-	}
-}
-
+// resources are what a server says that it has; nil: it answers with an error.
 type resources []metav1.APIResource
 
 func (r resources) ServerResourcesForGroupVersionWithContext(context.Context, string) (*metav1.APIResourceList, error) {
+	if r == nil {
+		return nil, errors.New("the server is broken")
+	}
 	return &metav1.APIResourceList{APIResources: r}, nil
 }
 
@@ -263,9 +255,8 @@ func TestAllowed(t *testing.T) {
 			}
 		})
 	}
-	c, err := client.New(&rest.Config{Host: "http://127.0.0.1:1"}, client.Options{Scheme: s.Client.Scheme(), Mapper: s.Client.RESTMapper()})
-	s.must(err)
-	if got, err := podresize.Allowed(t.Context(), c, ""); err == nil || got.Yes {
+	unheard := answered(t, nil).API.(client.Client)
+	if got, err := podresize.Allowed(t.Context(), unheard, ""); err == nil || got.Yes {
 		t.Errorf("without a server: %+v, %v; want an error", got, err)
 	}
 }

@@ -109,25 +109,3 @@ func TestCheck(t *testing.T) {
 		})
 	}
 }
-
-// TestCheckOnServer: what is found on a pod that a kubelet answered for, through the API server.
-func TestCheckOnServer(t *testing.T) {
-	for answer, want := range map[apiserver.Answer]actuator.Progress{
-		apiserver.Obey: actuator.Done, apiserver.Stall: actuator.InProgress, apiserver.Defer: actuator.Deferred,
-		apiserver.Refuse: actuator.Infeasible, apiserver.Fail: actuator.Errored,
-	} {
-		t.Run(want.String(), func(t *testing.T) {
-			s := newFixture(t)
-			s.kubelet.Answer(s.pod, answer)
-			r := s.resize.Apply(t.Context(), s.pod, s.move("app", 300))
-			s.expect("Apply", r, podresize.Accepted, "")
-			if got, _ := podresize.Check(r.Pod, map[string]cpu.Milli{"app": 300}, r.Pod.Generation); got != actuator.InProgress {
-				t.Errorf("right after the patch it is %v", got)
-			}
-			seen := apiserver.WaitFor(t, s.Client, s.pod, "looked at", func(p *corev1.Pod) bool { return p.Status.ObservedGeneration == r.Pod.Generation })
-			if got, says := podresize.Check(seen, map[string]cpu.Milli{"app": 300}, r.Pod.Generation); got != want {
-				t.Errorf("%v (%s), want %v", got, says, want)
-			}
-		})
-	}
-}

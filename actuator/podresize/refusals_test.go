@@ -179,16 +179,12 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(reason, tt.run)
 	}
-	// Policies and webhooks choose their own code. None makes the pod gone, the server busy, or the patch stale.
+	// Policies and webhooks choose their own code. TestClassify has more of them.
 	for name, after := range map[string]func(*fixture){
 		"a policy":                    policy(""),
-		"a policy that forbids":       policy(metav1.StatusReasonForbidden),
 		"a policy with another code":  policy(metav1.StatusReasonRequestEntityTooLarge),
 		"a webhook":                   denial(metav1.Status{}),
 		"a webhook, not found":        denial(metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}),
-		"a webhook, conflict":         denial(metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict}),
-		"a webhook, busy":             denial(metav1.Status{Code: 429, Reason: metav1.StatusReasonTooManyRequests}),
-		"a webhook, internal error":   denial(metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError}),
 		"a webhook, words of a quota": denial(metav1.Status{Code: 403, Message: "exceeded quota: of what is allowed, "}),
 	} {
 		t.Run(name, resizeTest{after: after, want: podresize.PolicyRefused, says: refusal}.run)
