@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -48,10 +47,7 @@ func TestAdvise(t *testing.T) {
 	if err := errors.Join(err, json.Unmarshal([]byte(stdout), &v)); err != nil || len(v.Advice) != 2 {
 		t.Fatalf("%v\n%s", err, stdout)
 	}
-	patch, _, err := c.run(t, "advise", "-n", "shop", "--least", "1m", "-o", "patch")
-	if err != nil {
-		t.Fatal(err)
-	}
+	patch := c.prints(t, "advise -n shop --least 1m -o patch")
 	_, document, _ := strings.Cut(patch, "---\n")
 	var d appsv1.Deployment
 	if err := yaml.UnmarshalStrict([]byte(document), &d); err != nil || d.Kind != "Deployment" || d.Name != "cart" || d.Namespace != "shop" {
@@ -72,11 +68,9 @@ func TestAdvise(t *testing.T) {
 // TestAdviseErrors: what is missing is named.
 func TestAdviseErrors(t *testing.T) {
 	c := advisable(t)
-	if _, _, err := c.run(t, "advise", "--headroom", "-1"); !errors.As(err, new(UsageError)) || !strings.Contains(err.Error(), "headroom is -1") {
+	if err := c.fails(t, "advise --headroom -1", "headroom is -1"); !errors.As(err, new(UsageError)) {
 		t.Errorf("%v", err)
 	}
-	c.Rounds = func(context.Context, *corev1.Pod, uint64) ([]byte, error) { return nil, errors.New("records nothing") }
-	if _, _, err := c.run(t, "advise", "-n", "shop"); err == nil || !strings.Contains(err.Error(), "recording of node node-1: records nothing") {
-		t.Errorf("%v", err)
-	}
+	recordsNothing(c)
+	c.fails(t, "advise -n shop", "recording of node node-1: records nothing")
 }

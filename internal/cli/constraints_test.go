@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -257,17 +255,13 @@ func TestScarce(t *testing.T) {
 		vpaOf("asleep", kube.Target{APIVersion: rollout.APIVersion, Kind: rollout.Kind, Name: "asleep"}, "Off"), away, byMemory,
 		vpaOf("roll", rollout, "Initial"), vpaOf("vague", kube.Target{Kind: "Rollout", Name: "web"}, "Recreate"))
 
-	c := newCluster(t, objects...)
-	c.Namespace = "plaza"
+	c := newCluster(t, objects...).in("plaza")
 	c.may = func(_, _, r string) bool { return r != "verticalpodautoscalers" }
 	c.scale = func(o client.Object) (string, error) {
 		return "", apierrors.NewForbidden(schema.GroupResource{Group: "example.org", Resource: "rollouts"}, o.GetName(), errors.New(`User "dev" cannot get resource "rollouts/scale"`))
 	}
 	doctor, _, _ := c.run(t, "doctor", "-q")
-	list, _, err := c.run(t, "list", "-l", "app=once")
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := c.prints(t, "list -l app=once")
 	golden(t, "constraints-scarce", "$ kubectl mbcas doctor -q\n"+doctor+"\n$ kubectl mbcas list -n plaza -l app=once\n"+list)
 }
 
@@ -275,67 +269,38 @@ func TestScarce(t *testing.T) {
 func TestCustomTargets(t *testing.T) {
 	target := vpaOf("roll", kube.Target{APIVersion: "example.org/v1", Kind: "Rollout", Name: "roll"}, "Recreate")
 	for selector, want := range map[string]bool{"app=roll": true, "app=web": false, "": false} {
-		c := newCluster(t, append(plaza(), target)...)
-		c.Namespace = "plaza"
+		c := newCluster(t, append(plaza(), target)...).in("plaza")
 		c.scale = func(client.Object) (string, error) { return selector, nil }
-		stdout, _, err := c.run(t, "explain", "roll-abc-1")
-		if left := strings.Contains(stdout, "VerticalPodAutoscaler roll)"); err != nil || left != want || strings.Contains(stdout, "not known") {
-			t.Errorf("selector %q: left to the VPA %v, want %v; %v\n%s", selector, left, want, err, stdout)
+		stdout := c.prints(t, "explain roll-abc-1")
+		if left := strings.Contains(stdout, "VerticalPodAutoscaler roll)"); left != want || strings.Contains(stdout, "not known") {
+			t.Errorf("selector %q: left to the VPA %v, want %v\n%s", selector, left, want, stdout)
 		}
 	}
-	c := newCluster(t, append(plaza(), target)...) // without such a Rollout
-	c.Namespace = "plaza"
-	if stdout, _, err := c.run(t, "list"); err != nil || strings.Contains(stdout, "not known") {
-		t.Errorf("no such target: %v\n%s", err, stdout)
+	c := newCluster(t, append(plaza(), target)...).in("plaza") // without such a Rollout
+	if stdout := c.prints(t, "list"); strings.Contains(stdout, "not known") {
+		t.Errorf("no such target:\n%s", stdout)
 	}
 }
 
 // TestVPAsForbidden: if VerticalPodAutoscalers may not be listed, a note says so and the rest is shown.
 func TestVPAsForbidden(t *testing.T) {
-	c := newCluster(t, plaza()...)
-	c.Namespace = "plaza"
-	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-		List: func(ctx context.Context, inner client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if _, ok := list.(*unstructured.UnstructuredList); ok {
-				return apierrors.NewForbidden(schema.GroupResource{Resource: "verticalpodautoscalers"}, "", errors.New("no"))
-			}
-			return inner.List(ctx, list, opts...)
-		},
-	})
-	stdout, _, err := c.run(t, "list")
-	if err != nil || !strings.Contains(stdout, "7 of 8 pods") || !strings.Contains(stdout, "Note: The VerticalPodAutoscalers are unknown: list verticalpodautoscalers:") {
-		t.Errorf("%v\n%s", err, stdout)
-	}
+	c := newCluster(t, plaza()...).in("plaza")
+	c.refuse(&unstructured.UnstructuredList{},
+		apierrors.NewForbidden(schema.GroupResource{Resource: "verticalpodautoscalers"}, "", errors.New("no")))
+	c.prints(t, "list", "7 of 8 pods", "Note: The VerticalPodAutoscalers are unknown: list verticalpodautoscalers:")
 }
 
 // TestOptedOutOfVPA: a pod that its owner opted out is reported as that, also if a VPA writes its CPU.
 func TestOptedOutOfVPA(t *testing.T) {
 	objects := plaza()
 	edit(t, objects, "tuned-0", func(p *corev1.Pod) { p.Labels[kube.ManagedKey] = "false" })
-	c := newCluster(t, objects...)
-	c.Namespace = "plaza"
-	stdout, _, err := c.run(t, "explain", "tuned-0")
-	if err != nil || !strings.Contains(stdout, "(OptedOut).") {
-		t.Errorf("%v\n%s", err, stdout)
-	}
+	newCluster(t, objects...).in("plaza").prints(t, "explain tuned-0", "(OptedOut).")
 }
 
 // TestConstraintsAreUnknown: a user without access to NodeAllocations is told so, and is told the rest.
 func TestConstraintsAreUnknown(t *testing.T) {
-	c := newCluster(t, plaza()...)
-	c.Namespace = "plaza"
-	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{Get: func(
-		ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
-	) error {
-		if _, ok := o.(*v1alpha1.NodeAllocation); ok {
-			return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("nodeallocations").GroupResource(), key.Name, errors.New("no"))
-		}
-		return w.Get(ctx, key, o, opts...)
-	}})
-	stdout, _, err := c.run(t, "explain", "web-abc-1")
-	for _, want := range []string{"What constrains the pod is unknown", `"node-1" is forbidden`, "declared"} {
-		if err != nil || !strings.Contains(stdout, want) {
-			t.Errorf("explain says nothing of %q (%v):\n%s", want, err, stdout)
-		}
-	}
+	c := newCluster(t, plaza()...).in("plaza")
+	c.refuse(&v1alpha1.NodeAllocation{},
+		apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("nodeallocations").GroupResource(), "node-1", errors.New("no")))
+	c.prints(t, "explain web-abc-1", "What constrains the pod is unknown", `"node-1" is forbidden`, "declared")
 }

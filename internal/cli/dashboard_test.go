@@ -131,16 +131,13 @@ func TestDashboardOfTheCluster(t *testing.T) {
 // TestDashboardAfterAnAgentsRestart: an agent that has started again counts its minutes anew, and the page goes on.
 func TestDashboardAfterAnAgentsRestart(t *testing.T) {
 	c := newCluster(t, shop()...)
-	rec := recorderOf(200)
-	c.Rounds = func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
-		return serves(rec)(ctx, agent, after)
-	}
+	c.Rounds = serves(recorderOf(200))
 	src := liveSource{}
 	src.Access = &c.Access
 	if got, err := src.Recording(t.Context(), "node-1"); err != nil || len(got.Minutes) != 4 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	rec = recorderOf(30)
+	c.Rounds = serves(recorderOf(30))
 	if got, err := src.Recording(t.Context(), "node-1"); err != nil || len(got.Minutes) != 1 {
 		t.Errorf("after the restart %+v, %v", got, err)
 	}
@@ -162,9 +159,7 @@ func TestDashboardOfAFile(t *testing.T) {
 		"missing.mbcas":          "no such file",
 		"--node node-1 --reload": "unknown flag",
 	} {
-		if _, _, err := offline.run(t, append([]string{"dashboard"}, strings.Split(args, " ")...)...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", args, err, want)
-		}
+		offline.fails(t, "dashboard "+args, want)
 	}
 }
 
@@ -194,9 +189,7 @@ func TestDashboardExport(t *testing.T) {
 		"f.mbcas --export=f.mbcas": "f.mbcas exists; name another file with --export",
 		"f.mbcas --export=":        "no such file",
 	} {
-		if _, _, err := offline.run(t, append([]string{"dashboard"}, strings.Fields(args)...)...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", args, err, want)
-		}
+		offline.fails(t, "dashboard "+args, want)
 	}
 	if rec, err := readFile("f.mbcas"); err != nil || len(rec.Minutes) != 3 {
 		t.Errorf("the recording is damaged: %v", err)

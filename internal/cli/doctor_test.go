@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/doctor"
@@ -115,7 +114,10 @@ func TestDoctor(t *testing.T) {
 				return nil, errors.New("no round has been played yet")
 			}
 		}},
-		"forbidden": {objects: shop(), with: func(c *fakeCluster) { forbidAll(c, forbidden) }},
+		"forbidden": {objects: shop(), with: func(c *fakeCluster) {
+			c.may = func(string, string, string) bool { return false }
+			c.refuse(nil, forbidden)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cl := newCluster(t, c.objects...)
@@ -144,15 +146,4 @@ func TestDoctor(t *testing.T) {
 // respond is an agent that always serves this round.
 func respond(answer string) func(context.Context, *corev1.Pod) ([]byte, error) {
 	return func(context.Context, *corev1.Pod) ([]byte, error) { return []byte(answer), nil }
-}
-
-// forbidAll lets the client read nothing.
-func forbidAll(c *fakeCluster, err error) {
-	c.may = func(string, string, string) bool { return false }
-	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
-			return err
-		},
-		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return err },
-	})
 }

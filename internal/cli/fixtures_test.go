@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -220,6 +223,9 @@ type fakeCluster struct {
 	scale  func(target client.Object) (selector string, err error)
 }
 
+// scheme is made once for all clusters: to make one takes longer than most commands.
+var scheme = cluster.Scheme()
+
 func newCluster(t *testing.T, objects ...client.Object) *fakeCluster {
 	t.Helper()
 	c := &fakeCluster{may: func(string, string, string) bool { return true }}
@@ -233,7 +239,7 @@ func newCluster(t *testing.T, objects ...client.Object) *fakeCluster {
 		}
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: c.may(user, a.Verb, r)}
 	}
-	c.Client = fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(objects...).WithObjects(told(objects)...).
+	c.Client = fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter()).WithObjects(objects...).WithObjects(told(objects)...).
 		WithIndex(&v1alpha1.PodAllocation{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*v1alpha1.PodAllocation).Spec.NodeName} }).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&corev1.Event{}, "involvedObject.name", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Name} }).
@@ -279,6 +285,56 @@ func newCluster(t *testing.T, objects ...client.Object) *fakeCluster {
 func (c *fakeCluster) run(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	return runWith(t, &c.Access, args...)
+}
+
+// prints checks that a command line succeeds and prints all of these texts, and returns its standard output.
+func (c *fakeCluster) prints(t *testing.T, line string, texts ...string) string {
+	t.Helper()
+	stdout, stderr, err := c.run(t, strings.Split(line, " ")...)
+	if err != nil {
+		t.Errorf("%s: %v", line, err)
+	}
+	for _, want := range texts {
+		if !strings.Contains(stdout+stderr, want) {
+			t.Errorf("%s: want %q in\n%s%s", line, want, stdout, stderr)
+		}
+	}
+	return stdout
+}
+
+// fails checks that a command line fails with an error that says this, and returns that.
+func (c *fakeCluster) fails(t *testing.T, line, says string) error {
+	t.Helper()
+	stdout, _, err := c.run(t, strings.Split(line, " ")...)
+	if err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("%s: %v, want %q; it printed %s", line, err, says, stdout)
+	}
+	return err
+}
+
+// in runs commands in a namespace.
+func (c *fakeCluster) in(namespace string) *fakeCluster {
+	c.Namespace = namespace
+	return c
+}
+
+// refuse fails reads of objects, or of lists, of the type of this one; nil: all reads.
+func (c *fakeCluster) refuse(like any, err error) {
+	is := func(o any) bool { return like == nil || reflect.TypeOf(o) == reflect.TypeOf(like) }
+	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, w client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if is(o) {
+				return err
+			}
+			return w.Get(ctx, k, o, opts...)
+		},
+		List: func(ctx context.Context, w client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if is(l) {
+				return err
+			}
+			return w.List(ctx, l, opts...)
+		},
+	})
 }
 
 func runWith(t testing.TB, a *cluster.Access, args ...string) (stdout, stderr string, err error) {

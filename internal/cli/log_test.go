@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -11,9 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-
-	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
 // event is one about an object of the shop, that long ago.
@@ -47,50 +43,16 @@ func TestLog(t *testing.T) {
 	c.Rounds = serves(recorderOf(150))
 	c.golden(t, "log", "log cart-7d9f")
 
-	c.Rounds = func(context.Context, *corev1.Pod, uint64) ([]byte, error) { return nil, errors.New("records nothing") }
-	stdout, _, err := c.run(t, "log", "cart-7d9f")
-	if err != nil || !strings.Contains(stdout, "Note: Changes of the limit are not told: recording of node node-1: records nothing.") ||
-		!strings.Contains(stdout, "ResizeCompleted") {
-		t.Errorf("no recording: %v\n%s", err, stdout)
-	}
+	recordsNothing(c)
+	c.prints(t, "log cart-7d9f", "ResizeCompleted",
+		"Note: Changes of the limit are not told: recording of node node-1: records nothing.")
 	refused := errors.New("no Events for you")
-	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-		List: func(ctx context.Context, w client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-			if _, ok := l.(*corev1.EventList); ok {
-				return refused
-			}
-			return w.List(ctx, l, opts...)
-		},
-	})
-	if _, _, err := c.run(t, "log", "cart-7d9f"); !errors.Is(err, refused) || !strings.Contains(err.Error(), "records nothing") ||
-		!strings.Contains(err.Error(), "list the Events of PodAllocation shop/uid-cart-7d9f: ") {
+	c.refuse(&corev1.EventList{}, refused)
+	err := c.fails(t, "log cart-7d9f", "list the Events of PodAllocation shop/uid-cart-7d9f: ")
+	if !errors.Is(err, refused) || !strings.Contains(err.Error(), "records nothing") {
 		t.Errorf("nothing: %v", err)
 	}
 	c.Rounds = serves(recorderOf(150))
-	stdout, _, err = c.run(t, "log", "cart-7d9f")
-	if err != nil || !strings.Contains(stdout, "Events of the pod are not told: ") || !strings.Contains(stdout, "recording  Its limit") {
-		t.Errorf("no Events: %v\n%s", err, stdout)
-	}
-	if _, _, err := c.run(t, "log", "missing"); err == nil || !strings.Contains(err.Error(), "read pod shop/missing: ") {
-		t.Errorf("no pod: %v", err)
-	}
-}
-
-// TestLogOfServer: the API server selects Events by the object that they are about.
-func TestLogOfServer(t *testing.T) {
-	s := apiserver.Start(t)
-	var list corev1.EventList
-	e := event("Pod", "cart-7d9f", "uid", "ResizeCompleted", time.Minute)
-	other := event("Pod", "batch-x2", "uid", "Pulled", time.Minute)
-	for _, e := range []*corev1.Event{e, other} {
-		e.Namespace, e.InvolvedObject.Namespace = "default", "default"
-		e.ReportingController, e.ReportingInstance, e.Action, e.Type = "mbcas", "mbcas-0", "Resize", "Normal"
-		if err := s.Client.Create(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	err := s.Client.List(t.Context(), &list, client.InNamespace("default"), client.MatchingFields{"involvedObject.name": "cart-7d9f"})
-	if err != nil || len(list.Items) != 1 || list.Items[0].Reason != "ResizeCompleted" {
-		t.Errorf("%v, %d Events", err, len(list.Items))
-	}
+	c.prints(t, "log cart-7d9f", "Events of the pod are not told: ", "recording  Its limit")
+	c.fails(t, "log missing", "read pod shop/missing: ")
 }

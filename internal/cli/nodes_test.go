@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
@@ -145,17 +143,8 @@ func TestNodesSort(t *testing.T) {
 
 // TestNoNodes: without an agent, and without the right to read Leases, the text says so.
 func TestNoNodes(t *testing.T) {
-	stdout, _, err := newCluster(t).run(t, "nodes")
-	if want := "namespace mbcas-system holds no Lease of one"; err != nil || !strings.Contains(stdout, want) {
-		t.Errorf("%q, %v: want %q", stdout, err, want)
-	}
+	newCluster(t).prints(t, "nodes", "namespace mbcas-system holds no Lease of one")
 	c := newCluster(t, fleet()...)
-	c.Client = interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
-		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
-			return apierrors.NewForbidden(schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, "", errors.New("no"))
-		},
-	})
-	if _, _, err := c.run(t, "nodes"); err == nil || !strings.Contains(err.Error(), "list the Leases of the agents in namespace mbcas-system") {
-		t.Errorf("error %v", err)
-	}
+	c.refuse(nil, apierrors.NewForbidden(schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, "", errors.New("no")))
+	c.fails(t, "nodes", "list the Leases of the agents in namespace mbcas-system")
 }

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,13 +73,16 @@ func serves(rec *record.Recorder) func(context.Context, *corev1.Pod, uint64) ([]
 	}
 }
 
+// recordsNothing has agents answer that they record nothing.
+func recordsNothing(c *fakeCluster) {
+	c.Rounds = func(context.Context, *corev1.Pod, uint64) ([]byte, error) { return nil, errors.New("records nothing") }
+}
+
 // records saves 150 s of node-1 to a file.
 func (c *fakeCluster) records(t *testing.T, file string) {
 	t.Helper()
 	c.Rounds = serves(recorderOf(150))
-	if _, _, err := c.run(t, "record", "--node", "node-1", "-o", file); err != nil {
-		t.Fatal(err)
-	}
+	c.prints(t, "record --node node-1 -o "+file)
 }
 
 // TestRecordAndReplay: a node's recording is saved to a file that the user alone may read, and the file is replayed and told
@@ -88,33 +91,17 @@ func TestRecordAndReplay(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c := newCluster(t, shop()...)
 	c.Rounds = serves(recorderOf(150))
-	stdout, _, err := c.run(t, "record", "--node", "node-1")
-	if err != nil {
-		t.Fatal(err)
-	}
 	const name = "node-1-20261121T115959.mbcas"
-	if !strings.Contains(stdout, name+": node node-1 from 2026-11-21 11:57:30 to 11:59:59 UTC") || !strings.Contains(stdout, "kubectl mbcas story "+name) {
-		t.Errorf("record:\n%s", stdout)
-	}
+	c.prints(t, "record --node node-1", name+": node node-1 from 2026-11-21 11:57:30 to 11:59:59 UTC", "kubectl mbcas story "+name)
 	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	if _, _, err := c.run(t, "record", "--node", "node-1"); err == nil || !strings.Contains(err.Error(), name+" exists; name another file with -o") {
-		t.Errorf("a second time: %v", err)
-	}
+	c.fails(t, "record --node node-1", name+" exists; name another file with -o")
 	offline := newCluster(t) // has neither pods nor agents
-	stdout, _, err = offline.run(t, "replay", name)
-	if err != nil || !strings.Contains(stdout, "150 rounds, 0 looks, 0 joins and") || !strings.Contains(stdout, "Every result is the one recorded.") {
-		t.Errorf("replay: %v\n%s", err, stdout)
-	}
-	whole, _, err := offline.run(t, "story", name)
-	if err != nil || !strings.Contains(whole, "CPU becomes scarce") || !strings.Contains(whole, "shop/cart-7d9f: Its limit is to be lowered") {
-		t.Errorf("story: %v\n%s", err, whole)
-	}
-	golden(t, "story", "$ kubectl mbcas story "+name+"\n"+whole)
-	one, _, err := c.run(t, "story", "cart-7d9f", "-n", "shop")
-	if err != nil || !strings.Contains(one, "shop/cart-7d9f: Its limit") || strings.Contains(one, "batch-x2") {
-		t.Errorf("story of a pod: %v\n%s", err, one)
+	offline.prints(t, "replay "+name, "150 rounds, 0 looks, 0 joins and", "Every result is the one recorded.")
+	offline.golden(t, "story", "story "+name)
+	if one := c.prints(t, "story cart-7d9f -n shop", "shop/cart-7d9f: Its limit"); strings.Contains(one, "batch-x2") {
+		t.Errorf("story of a pod:\n%s", one)
 	}
 }
 
@@ -157,25 +144,27 @@ func TestRecordFollows(t *testing.T) {
 		"gone":      {gone, 2, "ends early: recording of node node-1: no route"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, shop()...)
-			asked := 0
-			c.Rounds = func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
-				if asked++; asked == 1 {
-					return first(ctx, agent, after)
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, shop()...)
+				asked := 0
+				c.Rounds = func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {
+					if asked++; asked == 1 {
+						return first(ctx, agent, after)
+					}
+					return tc.then(ctx, agent, after)
 				}
-				return tc.then(ctx, agent, after)
-			}
-			now := noon
-			c.Now = func() time.Time { now = now.Add(time.Second); return now }
-			file := name + ".mbcas"
-			_, stderr, err := c.run(t, "record", "cart-7d9f", "-n", "shop", "--follow", "1500ms", "-o", file)
-			if err != nil || !strings.Contains(stderr, tc.told) {
-				t.Fatalf("%v\n%s", err, stderr)
-			}
-			got, err := readFile(file)
-			if err != nil || len(got.Minutes) != tc.minutes || asked < 2 {
-				t.Errorf("%d minutes after %d requests, %v", len(got.Minutes), asked, err)
-			}
+				now := noon
+				c.Now = func() time.Time { now = now.Add(time.Second); return now }
+				file := name + ".mbcas"
+				_, stderr, err := c.run(t, "record", "cart-7d9f", "-n", "shop", "--follow", "1500ms", "-o", file)
+				if err != nil || !strings.Contains(stderr, tc.told) {
+					t.Fatalf("%v\n%s", err, stderr)
+				}
+				got, err := readFile(file)
+				if err != nil || len(got.Minutes) != tc.minutes || asked < 2 {
+					t.Errorf("%d minutes after %d requests, %v", len(got.Minutes), asked, err)
+				}
+			})
 		})
 	}
 }
@@ -194,10 +183,7 @@ func TestRecordingErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stdout, stderr, err := c.run(t, "replay", "cut.mbcas")
-	if err != nil || !strings.Contains(stderr, "cut.mbcas: damaged at byte ") || !strings.Contains(stderr, "what comes before is read") || !strings.Contains(stdout, "the one recorded") {
-		t.Errorf("cut: %v\n%s%s", err, stderr, stdout)
-	}
+	c.prints(t, "replay cut.mbcas", "cut.mbcas: damaged at byte ", "what comes before is read", "the one recorded")
 	for args, want := range map[string]string{
 		"story":                             "needs a file, a pod, or --node",
 		"story a b":                         "takes one pod, got 2",
@@ -210,20 +196,12 @@ func TestRecordingErrors(t *testing.T) {
 		"replay ./missing.mbcas":            "no such file",
 		"replay " + filepath.Join("a", "b"): "no such file",
 	} {
-		if _, _, err := c.run(t, strings.Split(args, " ")...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", args, err, want)
-		}
+		c.fails(t, args, want)
 	}
-	c.Rounds = func(context.Context, *corev1.Pod, uint64) ([]byte, error) {
-		return nil, errors.New("answers 404: records nothing")
-	}
-	if _, _, err := c.run(t, "story", "--node", "node-1"); err == nil || !regexp.MustCompile("recording of node node-1: .*records nothing").MatchString(err.Error()) {
-		t.Errorf("an agent without a recorder: %v", err)
-	}
-	c.Rounds = serves(record.NewRecorder(record.DefaultLimits))
-	if _, _, err := c.run(t, "record", "--node", "node-1"); err == nil || !strings.Contains(err.Error(), "has recorded nothing yet") {
-		t.Errorf("an agent that has just started: %v", err)
-	}
+	recordsNothing(c)
+	c.fails(t, "story --node node-1", "recording of node node-1: records nothing")
+	c.Rounds = serves(record.NewRecorder(record.DefaultLimits)) // an agent that has just started
+	c.fails(t, "record --node node-1", "has recorded nothing yet")
 }
 
 // TestOtherResults: a replay that gives another result names the first, and fails.
@@ -251,10 +229,7 @@ func TestExplainAt(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c := newCluster(t, shop()...)
 	c.records(t, "f.mbcas")
-	live, _, err := c.run(t, "explain", "cart-7d9f", "-n", "shop", "--at", "11:59")
-	if err != nil || !strings.Contains(live, "Pod shop/cart-7d9f at 2026-11-21 11:59:00.0 UTC") || !strings.Contains(live, "Price: the pods of node node-1 demanded ") {
-		t.Fatalf("%v\n%s", err, live)
-	}
+	live := c.prints(t, "explain cart-7d9f -n shop --at 11:59")
 	golden(t, "explain-at", "$ kubectl mbcas explain cart-7d9f -n shop --at 11:59\n"+live)
 	offline := newCluster(t)
 	for _, at := range []string{"11:59", "11:59:00", "2026-11-21T11:59:00Z", "2026-11-21 11:59:00"} {
@@ -262,16 +237,14 @@ func TestExplainAt(t *testing.T) {
 			t.Errorf("--at %s of a file: %v\n%s", at, err, file)
 		}
 	}
-	for _, tc := range []struct{ args, want string }{
-		{"explain cart-7d9f --recording f.mbcas", "--recording needs a time: give one with --at"},
-		{"explain cart-7d9f --recording f.mbcas --at noon", "want a time such as 12:03"},
-		{"explain cart-7d9f --recording f.mbcas --at 11:57", "2026-11-21 11:57:00 is not recorded: the recording of node node-1 is from 2026-11-21 11:57:30 to 11:59:59 UTC"},
-		{"explain cart-7d9f -n bazaar --recording f.mbcas --at 11:59", "the pod is not recorded"},
-		{"explain cart-7d9f --recording missing --at 11:59", "no such file"},
+	for args, want := range map[string]string{
+		"--recording f.mbcas":                      "--recording needs a time: give one with --at",
+		"--recording f.mbcas --at noon":            "want a time such as 12:03",
+		"--recording f.mbcas --at 11:57":           "2026-11-21 11:57:00 is not recorded: the recording of node node-1 is from 2026-11-21 11:57:30 to 11:59:59 UTC",
+		"-n bazaar --recording f.mbcas --at 11:59": "the pod is not recorded",
+		"--recording missing --at 11:59":           "no such file",
 	} {
-		if _, _, err := offline.run(t, strings.Split(tc.args, " ")...); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want %q", tc.args, err, tc.want)
-		}
+		offline.fails(t, "explain cart-7d9f "+args, want)
 	}
 }
 
@@ -281,17 +254,10 @@ func TestWhatIf(t *testing.T) {
 	c := newCluster(t, shop()...)
 	c.records(t, "f.mbcas")
 	offline := newCluster(t)
-	stdout, _, err := offline.run(t, "what-if", "f.mbcas", "--priority", "shop/cart-*=100000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stdout := offline.prints(t, "what-if f.mbcas --priority shop/cart-*=100000")
 	golden(t, "what-if", "$ kubectl mbcas what-if f.mbcas --priority 'shop/cart-*=100000'\n"+stdout)
-	if stdout, _, err := c.run(t, "what-if", "cart-7d9f", "-n", "shop", "--off", "-o", "json"); err != nil || !strings.Contains(stdout, `"scarce": 0`) {
-		t.Errorf("off: %v\n%s", err, stdout)
-	}
-	if stdout, _, err := offline.run(t, "what-if", "f.mbcas", "--reserve=0.5", "--credits=2", "--request", "shop/cart-7d9f=100m", "--max-cpu=shop/batch*=700m", "--opt-out=shop/none"); err != nil || !strings.Contains(stdout, "shop/batch-x2") {
-		t.Errorf("several: %v\n%s", err, stdout)
-	}
+	c.prints(t, "what-if cart-7d9f -n shop --off -o json", `"scarce": 0`)
+	offline.prints(t, "what-if f.mbcas --reserve=0.5 --credits=2 --request shop/cart-7d9f=100m --max-cpu=shop/batch*=700m --opt-out=shop/none", "shop/batch-x2")
 	for args, want := range map[string]string{
 		"--priority cart=5":             "want NAMESPACE/NAME=VALUE",
 		"--priority shop/cart-7d9f=max": "want a whole number after the =",
@@ -301,9 +267,7 @@ func TestWhatIf(t *testing.T) {
 		"--opt-out shop/[":              "syntax error in pattern",
 		"--opt-out shop/missing":        "no managed pod of the recording is one of those named",
 	} {
-		if _, _, err := offline.run(t, append([]string{"what-if", "f.mbcas"}, strings.SplitN(args, " ", 2)...)...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", args, err, want)
-		}
+		offline.fails(t, "what-if f.mbcas "+args, want)
 	}
 }
 
@@ -320,14 +284,11 @@ func TestReport(t *testing.T) {
 			t.Errorf("by %s: %v\n%s", by, err, stdout)
 		}
 	}
-	if stdout, _, err := c.run(t, "report", "-n", "bazaar"); err != nil || strings.Contains(stdout, "cart") {
-		t.Errorf("of another namespace: %v\n%s", err, stdout)
+	if stdout := c.prints(t, "report -n bazaar"); strings.Contains(stdout, "cart") {
+		t.Errorf("of another namespace:\n%s", stdout)
 	}
-	for _, tc := range []struct{ args, want string }{{"report --by colour", "want one of workload, namespace, node, pod"}, {"report --node node-9", "no agent runs on node node-9"}} {
-		if _, _, err := c.run(t, strings.Split(tc.args, " ")...); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v", tc.args, err)
-		}
-	}
+	c.fails(t, "report --by colour", "want one of workload, namespace, node, pod")
+	c.fails(t, "report --node node-9", "no agent runs on node node-9")
 	second := agentOn("node-2")
 	c = newCluster(t, append(shop(), second)...)
 	c.Rounds = func(ctx context.Context, agent *corev1.Pod, after uint64) ([]byte, error) {

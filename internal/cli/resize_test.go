@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -20,6 +21,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/cli/cluster"
+	"github.com/mbcas/mbcas/internal/cli/forward"
 	"github.com/mbcas/mbcas/internal/cli/resize"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
@@ -29,7 +31,7 @@ import (
 // access is an Access to a real API server, in the namespace.
 func access(t *testing.T, s *apiserver.Server, namespace string) *cluster.Access {
 	t.Helper()
-	c, err := client.New(s.Config, client.Options{Scheme: cluster.Scheme()})
+	c, err := client.New(s.Config, client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,6 +354,15 @@ func TestTenant(t *testing.T) {
 	_, _, err = runWith(t, &a, "list", "-A")
 	if err == nil || !strings.Contains(err.Error(), "list pods in all namespaces") {
 		t.Errorf("list -A: %v", err)
+	}
+}
+
+// TestForwardIsForbidden: the real API server refuses a user without the verbs to forward a port, and that is recognised.
+func TestForwardIsForbidden(t *testing.T) {
+	agent := types.NamespacedName{Namespace: kube.SystemNamespace, Name: "mbcas-agent-abcde"}
+	_, err := forward.Get(t.Context(), apiserver.Start(t).User(t, "nothing-allowed").Config(), agent, 9091, "/debug/round")
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"mbcas-agent-abcde" is forbidden`) {
+		t.Errorf("error %v, want one that says forbidden, and is recognised", err)
 	}
 }
 

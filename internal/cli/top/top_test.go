@@ -232,8 +232,8 @@ func TestSizes(t *testing.T) {
 	typing, _ := after(node, Key("/"))
 	help, _ := after(node, Key("?"))
 	for _, m := range []Model{{}, cluster, node, pod, typing, help} {
-		for width := 0; width <= 300; width += 7 {
-			for height := range 40 {
+		for width := 0; width <= 300; width += 13 {
+			for height := 0; height < 40; height += 3 {
 				m, _ = m.Update(Size{width, height})
 				fits(t, m)
 			}
@@ -274,31 +274,20 @@ func TestRun(t *testing.T) {
 	go func() {
 		ended <- run(t.Context(), src, tea.WithInput(in), tea.WithOutput(out), tea.WithWindowSize(80, 24))
 	}()
-	waitFor(t, drawn, "a frame with a node")
+	<-drawn
 	if _, err := io.WriteString(keys, "q"); err != nil {
 		t.Fatal(err)
 	}
-	if err := waitFor(t, ended, "its end after q"); err != nil {
-		t.Error(err)
+	if err := <-ended; err != nil {
+		t.Errorf("it ended after q with %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	idle, _ := io.Pipe()
 	go func() { ended <- run(ctx, src, tea.WithInput(idle), tea.WithOutput(io.Discard)) }()
 	cancel()
-	if err := waitFor(t, ended, "its end after that of the context"); err != nil {
+	if err := <-ended; err != nil {
 		t.Errorf("the end of the context is an error: %v", err)
 	}
-}
-
-// waitFor is the next value of a channel, or the zero value once it is closed.
-func waitFor[T any](t *testing.T, from <-chan T, what string) (value T) {
-	t.Helper()
-	select {
-	case value = <-from:
-	case <-time.After(time.Minute):
-		t.Fatalf("a minute without %s", what)
-	}
-	return value
 }
 
 // screen closes seen once a node was drawn.
