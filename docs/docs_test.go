@@ -58,27 +58,28 @@ func TestExample(t *testing.T) {
 	crowded := slices.Clone(busy)
 	crowded[0].demand, crowded[2].demand = 3500, 2600 // about twice the usage
 
-	page := read(t, "concepts.md")
 	for name, pods := range map[string][]bidder{"quiet": quiet, "busy": busy, "crowded": crowded} {
-		begin, end := "<!-- example "+name+" -->\n", "<!-- end -->"
-		before, rest, ok := strings.Cut(page, begin)
-		have, after, ok2 := strings.Cut(rest, end)
-		if !ok || !ok2 {
-			t.Fatalf("concepts.md has no example %q", name)
-		}
-		want := example(t, pods)
-		if *update {
-			page = before + begin + want + end + after
-			continue
-		}
-		if d := cmp.Diff(want, have); d != "" {
-			t.Errorf("concepts.md, example %s (go test ./docs -update rewrites it):\n%s", name, d)
-		}
+		hold(t, "concepts.md", "example "+name, example(t, pods))
+	}
+}
+
+// hold compares the part of a page between two marks with what it should be, or writes that with -update.
+func hold(t *testing.T, page, mark, want string) {
+	t.Helper()
+	begin, end := "<!-- "+mark+" -->\n", "<!-- end -->"
+	before, rest, ok := strings.Cut(read(t, page), begin)
+	have, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for %q", page, mark)
 	}
 	if *update {
-		if err := os.WriteFile("concepts.md", []byte(page), 0o644); err != nil {
+		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
+		return
+	}
+	if d := cmp.Diff(want, have); d != "" {
+		t.Errorf("%s, %s (-code +page; go test ./docs -update writes it):\n%s", page, mark, d)
 	}
 }
 

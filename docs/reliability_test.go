@@ -2,14 +2,11 @@ package docs_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // faultCase is one row of reliability.md.
@@ -57,21 +54,7 @@ func TestReliability(t *testing.T) {
 	}
 	table += fmt.Sprintf("\n%d of %d cases have a test; in %d of these nothing is open.\n\n", tested, len(faultCases), proved)
 
-	const page, begin, end = "reliability.md", "<!-- cases -->\n", "<!-- end -->"
-	before, rest, ok := strings.Cut(read(t, page), begin)
-	have, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no place for the table", page)
-	}
-	if *update {
-		if err := os.WriteFile(page, []byte(before+begin+table+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if d := cmp.Diff(table, have); d != "" {
-		t.Errorf("%s (go test ./docs -run TestReliability -update rewrites it):\n%s", page, d)
-	}
+	hold(t, "reliability.md", "cases", table)
 }
 
 var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9]+)\(`)
