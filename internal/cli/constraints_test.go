@@ -209,11 +209,7 @@ func TestDeclaredLimitsAreFloors(t *testing.T) {
 	}))))
 	c := newCluster(t, objects...)
 	doctor, _, _ := c.run(t, "doctor")
-	explain, _, err := c.run(t, "explain", "kept-abc-1", "-n", "shop")
-	list, _, err2 := c.run(t, "list", "-n", "shop", "-o", "wide")
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
+	explain, list := c.prints(t, "explain kept-abc-1 -n shop"), c.prints(t, "list -n shop -o wide")
 	var kept []string
 	for _, line := range strings.Split(doctor+list, "\n") {
 		if strings.Contains(line, "declared ones") || strings.Contains(line, "kept-abc-1") || strings.Contains(line, "CONSTRAINTS") {

@@ -213,11 +213,14 @@ func (d discovered) ServerResourcesForGroupVersionWithContext(_ context.Context,
 	return list, d.err
 }
 
+// user runs commands of the plugin with an Access.
+type user struct{ cluster.Access }
+
 // fakeCluster is an Access to objects, which counts writes, and answers every question about rights
 // by may and about the selector of a scale target by scale; no such target exists where that is
 // nil.
 type fakeCluster struct {
-	cluster.Access
+	user
 	writes []string
 	may    func(user, verb, resource string) bool
 	scale  func(target client.Object) (selector string, err error)
@@ -282,17 +285,17 @@ func newCluster(t *testing.T, objects ...client.Object) *fakeCluster {
 }
 
 // run runs the plugin on the cluster.
-func (c *fakeCluster) run(t *testing.T, args ...string) (stdout, stderr string, err error) {
+func (u *user) run(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	return runWith(t, &c.Access, args...)
+	return runWith(t, &u.Access, args...)
 }
 
 // prints checks that a command line succeeds and prints all of these texts, and returns its standard output.
-func (c *fakeCluster) prints(t *testing.T, line string, texts ...string) string {
+func (u *user) prints(t *testing.T, line string, texts ...string) string {
 	t.Helper()
-	stdout, stderr, err := c.run(t, strings.Split(line, " ")...)
+	stdout, stderr, err := u.run(t, strings.Split(line, " ")...)
 	if err != nil {
-		t.Errorf("%s: %v", line, err)
+		t.Fatalf("%s: %v\n%s", line, err, stderr)
 	}
 	for _, want := range texts {
 		if !strings.Contains(stdout+stderr, want) {
@@ -303,9 +306,9 @@ func (c *fakeCluster) prints(t *testing.T, line string, texts ...string) string 
 }
 
 // fails checks that a command line fails with an error that says this, and returns that.
-func (c *fakeCluster) fails(t *testing.T, line, says string) error {
+func (u *user) fails(t *testing.T, line, says string) error {
 	t.Helper()
-	stdout, _, err := c.run(t, strings.Split(line, " ")...)
+	stdout, _, err := u.run(t, strings.Split(line, " ")...)
 	if err == nil || !strings.Contains(err.Error(), says) {
 		t.Errorf("%s: %v, want %q; it printed %s", line, err, says, stdout)
 	}

@@ -13,9 +13,7 @@ import (
 func TestMode(t *testing.T) {
 	c := newCluster(t, shop()...)
 	for _, step := range []struct{ to, label string }{{"recommend", "recommend"}, {"enforce", "enforce"}, {"default", ""}} {
-		if _, _, err := c.run(t, "mode", "lab", step.to); err != nil {
-			t.Fatal(err)
-		}
+		c.prints(t, "mode lab "+step.to)
 		var ns corev1.Namespace
 		if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "lab"}, &ns); err != nil || ns.Labels[kube.ModeLabel] != step.label {
 			t.Errorf("after mode %s: label %q, %v", step.to, ns.Labels[kube.ModeLabel], err)

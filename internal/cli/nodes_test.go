@@ -62,12 +62,8 @@ func TestNodes(t *testing.T) {
 	c := newCluster(t, fleet()...)
 	c.golden(t, "nodes-states", "nodes")
 
-	stdout, _, err := c.run(t, "nodes", "--sort", "name", "-o", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var v NodesView
-	if err := json.Unmarshal([]byte(stdout), &v); err != nil {
+	if err := json.Unmarshal([]byte(c.prints(t, "nodes --sort name -o json")), &v); err != nil {
 		t.Fatal(err)
 	}
 	states := map[string]nodestate.State{}
@@ -134,9 +130,9 @@ func TestNodesSort(t *testing.T) {
 		"name": "node-free", "price": "node-silent", "demand": "node-full", "seen": "node-silent", "supply": "node-free",
 		"usage": "node-free",
 	} {
-		stdout, _, err := newCluster(t, fleet()...).run(t, "nodes", "--sort", key)
-		if lines := strings.Split(stdout, "\n"); err != nil || len(lines) < 2 || !strings.HasPrefix(lines[1], first+" ") {
-			t.Errorf("--sort %s: want %s first, %v:\n%s", key, first, err, stdout)
+		stdout := newCluster(t, fleet()...).prints(t, "nodes --sort "+key)
+		if lines := strings.Split(stdout, "\n"); len(lines) < 2 || !strings.HasPrefix(lines[1], first+" ") {
+			t.Errorf("--sort %s: want %s first:\n%s", key, first, stdout)
 		}
 	}
 }

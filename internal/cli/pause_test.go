@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -24,12 +23,9 @@ func TestPause(t *testing.T) {
 	} {
 		c, now := newCluster(t, objects...), noon
 		c.Now = func() time.Time { now = now.Add(2 * time.Second); return now }
-		stdout, _, err := c.run(t, "pause", "incident", "4711")
-		if err != nil || !strings.Contains(stdout, want) {
-			t.Errorf("printed %q, error %v; want %q", stdout, err, want)
-		}
+		c.prints(t, "pause incident 4711", want)
 		var cm corev1.ConfigMap
-		err = c.Client.Get(t.Context(), client.ObjectKey{Namespace: kube.SystemNamespace, Name: kube.SwitchName}, &cm)
+		err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: kube.SystemNamespace, Name: kube.SwitchName}, &cm)
 		if err != nil || cm.Data[kube.PausedKey] != "incident 4711" {
 			t.Errorf("switch %v, %v", cm.Data, err)
 		}

@@ -28,8 +28,8 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 )
 
-// access is an Access to a real API server, in the namespace.
-func access(t *testing.T, s *apiserver.Server, namespace string) *cluster.Access {
+// access is one to a real API server, in the namespace.
+func access(t *testing.T, s *apiserver.Server, namespace string) *user {
 	t.Helper()
 	c, err := client.New(s.Config, client.Options{Scheme: scheme})
 	if err != nil {
@@ -39,11 +39,11 @@ func access(t *testing.T, s *apiserver.Server, namespace string) *cluster.Access
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &cluster.Access{Client: c, Discovery: k.Discovery(), Namespace: namespace, System: kube.SystemNamespace, Now: time.Now}
+	return &user{cluster.Access{Client: c, Discovery: k.Discovery(), Namespace: namespace, System: kube.SystemNamespace, Now: time.Now}}
 }
 
-// node is a node of the real API server whose kubelet follows resizes, and an Access to a namespace.
-func node(t *testing.T, name string) (*apiserver.Kubelet, *cluster.Access) {
+// node is a node of the real API server whose kubelet follows resizes, and access to a namespace.
+func node(t *testing.T, name string) (*apiserver.Kubelet, *user) {
 	t.Helper()
 	s := apiserver.Start(t)
 	return s.Kubelet(t, name), access(t, s, s.Namespace(t))
@@ -78,7 +78,7 @@ func reload(t *testing.T, c client.Client, pod *corev1.Pod) *corev1.Pod {
 var sameQuantity = cmp.Comparer(func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
 
 // wantLimits compares the stored pod with the spec that it had, but for these CPU limits.
-func wantLimits(t *testing.T, a *cluster.Access, before *corev1.Pod, limits map[string]cpu.Milli) {
+func wantLimits(t *testing.T, a *user, before *corev1.Pod, limits map[string]cpu.Milli) {
 	t.Helper()
 	got := reload(t, a.Client, before)
 	if diff := cmp.Diff(kube.WithLimits(before, limits).Spec, got.Spec, sameQuantity); diff != "" {
@@ -95,20 +95,12 @@ func TestTouchesLimitsOnly(t *testing.T) {
 	pod.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("64Mi")
 	before := k.Run(t, pod)
 
-	stdout, stderr, err := runWith(t, a, "resize", "web", "-c", "app", "--cpu-limit", "0.45")
-	if err != nil {
-		t.Fatalf("%v\n%s", err, stderr)
-	}
+	a.prints(t, "resize web -c app --cpu-limit 0.45", "container app 300m -> 450m", "in force after")
 	wantLimits(t, a, before, map[string]cpu.Milli{"app": 450})
 	if got := kube.Containers(reload(t, a.Client, before))[0].InForce(); got != 450 {
 		t.Errorf("in force when the command returned: %v", got)
 	}
-	if !strings.Contains(stdout, "container app 300m -> 450m") || !strings.Contains(stdout, "in force after") {
-		t.Errorf("printed %q", stdout)
-	}
-	if _, _, err := runWith(t, a, "resize", "web", "-c", "mesh", "--cpu-limit", "120m"); err != nil {
-		t.Fatal(err)
-	}
+	a.prints(t, "resize web -c mesh --cpu-limit 120m")
 	wantLimits(t, a, before, map[string]cpu.Milli{"app": 450, "mesh": 120})
 	for _, m := range reload(t, a.Client, before).ManagedFields {
 		if m.Manager == kube.FieldManager {
@@ -147,13 +139,10 @@ func TestRefusesUnsafe(t *testing.T) {
 			}
 			before := k.Run(t, pod)
 			k.Answer(before, c.answer)
-			_, _, err := runWith(t, a, append([]string{"resize", "web"}, strings.Split(c.args, " ")...)...)
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Fatalf("error %v, want one with %q", err, c.want)
-			}
+			err := a.fails(t, "resize web "+c.args, c.want)
 			if c.stays {
 				wantLimits(t, a, before, nil)
-			} else if !strings.Contains(err.Error(), "--cpu-limit 200m --force") {
+			} else if err != nil && !strings.Contains(err.Error(), "--cpu-limit 200m --force") {
 				t.Errorf("error %q does not say how to take it back", err)
 			}
 		})
@@ -173,10 +162,7 @@ func TestRestoreIsExact(t *testing.T) {
 	ledger(t, a.Client, lost, limit("app", 410))
 	resizeAs(t, a, lost, kube.FieldManager, map[string]cpu.Milli{"app": 310})
 
-	stdout, stderr, err := runWith(t, a, "restore", "--all")
-	if err != nil {
-		t.Fatalf("%v\n%s", err, stderr)
-	}
+	a.prints(t, "restore --all", "2 pods restored, 2 at their declared limits or never changed, 0 failed")
 	for _, p := range []struct {
 		pod    *corev1.Pod
 		limits map[string]cpu.Milli
@@ -187,17 +173,11 @@ func TestRestoreIsExact(t *testing.T) {
 	} {
 		wantLimits(t, a, p.pod, p.limits)
 	}
-	if !strings.Contains(stdout, "2 pods restored, 2 at their declared limits or never changed, 0 failed") {
-		t.Errorf("printed %q", stdout)
-	}
-	again, _, err := runWith(t, a, "restore", "moved")
-	if err != nil || !strings.Contains(again, "already has its declared limit of 1311m") {
-		t.Errorf("a second restore: %q, %v", again, err)
-	}
+	a.prints(t, "restore moved", "already has its declared limit of 1311m")
 }
 
 // resizeAs changes limits under a name.
-func resizeAs(t *testing.T, a *cluster.Access, pod *corev1.Pod, manager string, to map[string]cpu.Milli) {
+func resizeAs(t *testing.T, a *user, pod *corev1.Pod, manager string, to map[string]cpu.Milli) {
 	t.Helper()
 	now := reload(t, a.Client, pod)
 	move := actuator.Move{UID: string(pod.UID)}
@@ -206,8 +186,9 @@ func resizeAs(t *testing.T, a *cluster.Access, pod *corev1.Pod, manager string, 
 			move.Changes = append(move.Changes, actuator.Change{Container: l.Name, From: l.CPULimit, To: m})
 		}
 	}
-	eventually(t, "the resize to be accepted", func() bool { // the kubelet writes the status meanwhile
-		return podresize.New(a.Client, manager).Apply(t.Context(), reload(t, a.Client, pod), move).Outcome == podresize.Accepted
+	apiserver.Eventually(t, "the resize is accepted", func() (bool, any) { // the kubelet writes the status meanwhile
+		r := podresize.New(a.Client, manager).Apply(t.Context(), reload(t, a.Client, pod), move)
+		return r.Outcome == podresize.Accepted, r
 	})
 }
 
@@ -222,16 +203,8 @@ func TestRestoreKeepsExternalChanges(t *testing.T) {
 	resizeAs(t, a, web, kube.FieldManager, map[string]cpu.Milli{"app": 900, "proxy": 400})
 	resizeAs(t, a, web, "kubectl-edit", map[string]cpu.Milli{"app": 700})
 
-	stdout, stderr, err := runWith(t, a, "restore", "--all")
-	if err != nil {
-		t.Fatalf("%v\n%s", err, stderr)
-	}
+	a.prints(t, "restore --all", "left as it is: another client set app=700m", "1 with limits that another client set, 0 failed")
 	wantLimits(t, a, web, map[string]cpu.Milli{"app": 700, "proxy": 200})
-	for _, want := range []string{"left as it is: another client set app=700m", "1 with limits that another client set, 0 failed"} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("printed %q, want %q", stdout, want)
-		}
-	}
 
 	// The owner is faster than the command, which had read the pod before.
 	resizeAs(t, a, web, kube.FieldManager, map[string]cpu.Milli{"proxy": 400})
@@ -240,7 +213,7 @@ func TestRestoreKeepsExternalChanges(t *testing.T) {
 	resizeAs(t, a, web, "kubectl-edit", map[string]cpu.Milli{"proxy": 250})
 	var out, errs bytes.Buffer
 	again := func(p *corev1.Pod) *actuator.Move { return planRestore(p, declared, "").move }
-	err = resize.Apply(t.Context(), a, Streams{Out: &out, Err: &errs}, resize.Resize{Pod: before, Move: *again(before), Options: resize.Options{Redecide: again}})
+	err := resize.Apply(t.Context(), &a.Access, Streams{Out: &out, Err: &errs}, resize.Resize{Pod: before, Move: *again(before), Options: resize.Options{Redecide: again}})
 	if err == nil || !strings.Contains(err.Error(), "left as they are") {
 		t.Errorf("%q, %v", out.String(), err)
 	}
@@ -266,12 +239,10 @@ func ledger(t *testing.T, c client.Client, pod *corev1.Pod, declared ...v1alpha1
 func TestResizeRetriesOnConflict(t *testing.T) {
 	k, a := node(t, "cli-insists")
 	read := k.Run(t, apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "300m")))
-	if _, _, err := runWith(t, a, "resize", "web", "--cpu-limit", "450m"); err != nil {
-		t.Fatal(err)
-	}
+	a.prints(t, "resize web --cpu-limit 450m")
 	move := actuator.Move{UID: string(read.UID), Changes: []actuator.Change{{Container: "app", From: 300, To: 600}}}
 	var out, errs bytes.Buffer
-	err := resize.Apply(t.Context(), a, Streams{Out: &out, Err: &errs},
+	err := resize.Apply(t.Context(), &a.Access, Streams{Out: &out, Err: &errs},
 		resize.Resize{Pod: read, Move: move, Options: resize.Options{Wait: true, Timeout: time.Minute}})
 	if err != nil || !strings.Contains(out.String(), "450m -> 600m") {
 		t.Errorf("%q, %v", out.String(), err)
@@ -285,10 +256,10 @@ func TestDryRunChangesNothing(t *testing.T) {
 	pod := k.Run(t, apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "700m")))
 	recordDeclared(t, a.Client, pod, limit("app", 700))
 	resizeAs(t, a, pod, kube.FieldManager, map[string]cpu.Milli{"app": 300})
-	eventually(t, "the resize to be in force", func() bool {
+	apiserver.Eventually(t, "the resize is in force", func() (bool, any) {
 		pod = reload(t, a.Client, pod)
-		progress, _ := resize.Unfinished(pod)
-		return progress == actuator.Done
+		progress, why := resize.Unfinished(pod)
+		return progress == actuator.Done, why
 	})
 	for args, want := range map[string]string{
 		"resize web --cpu-limit 450m --dry-run":         "300m -> 450m (dry run",
@@ -297,10 +268,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 		"mode " + a.Namespace + " restore --dry-run":    "-> restore (dry run)",
 		"resize web --cpu-limit 400m --force --dry-run": "300m -> 400m (dry run",
 	} {
-		stdout, _, err := runWith(t, a, strings.Split(args, " ")...)
-		if err != nil || !strings.Contains(stdout, want) {
-			t.Errorf("%s: %q, %v; want %q", args, stdout, err, want)
-		}
+		a.prints(t, args, want)
 	}
 	if after := reload(t, a.Client, pod); after.ResourceVersion != pod.ResourceVersion {
 		t.Errorf("the pod changed: %s -> %s", pod.ResourceVersion, after.ResourceVersion)
@@ -336,25 +304,17 @@ func TestTenant(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the role to count", func() bool {
-		return a.Client.List(t.Context(), &corev1.PodList{}, client.InNamespace(a.Namespace)) == nil
+	apiserver.Eventually(t, "the role counts", func() (bool, any) {
+		err := a.Client.List(t.Context(), &corev1.PodList{}, client.InNamespace(a.Namespace))
+		return err == nil, err
 	})
 	for args, want := range map[string]string{
 		"list": "1 of 1 pod", "explain web": "mode unknown", "usage": "has figures",
 	} {
-		stdout, _, err := runWith(t, &a, strings.Split(args, " ")...)
-		if err != nil || !strings.Contains(stdout, want) || !strings.Contains(stdout, "The default mode is unknown") {
-			t.Errorf("%s: %q, %v; want %q", args, stdout, err, want)
-		}
+		a.prints(t, args, want, "The default mode is unknown")
 	}
-	_, _, err := runWith(t, &a, "resize", "web", "--cpu-limit", "400m")
-	if err == nil || !strings.Contains(err.Error(), "you may not resize pods here: ask for the verb patch on pods/resize") {
-		t.Errorf("resize: %v", err)
-	}
-	_, _, err = runWith(t, &a, "list", "-A")
-	if err == nil || !strings.Contains(err.Error(), "list pods in all namespaces") {
-		t.Errorf("list -A: %v", err)
-	}
+	a.fails(t, "resize web --cpu-limit 400m", "you may not resize pods here: ask for the verb patch on pods/resize")
+	a.fails(t, "list -A", "list pods in all namespaces")
 }
 
 // TestForwardIsForbidden: the real API server refuses a user without the verbs to forward a port, and that is recognised.
@@ -363,19 +323,5 @@ func TestForwardIsForbidden(t *testing.T) {
 	_, err := forward.Get(t.Context(), apiserver.Start(t).User(t, "nothing-allowed").Config(), agent, 9091, "/debug/round")
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"mbcas-agent-abcde" is forbidden`) {
 		t.Errorf("error %v, want one that says forbidden, and is recognised", err)
-	}
-}
-
-// eventually waits until a thing is so.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.Now().Add(time.Minute)
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute for %s", what)
-		}
-		<-tick.C
 	}
 }
