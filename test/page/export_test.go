@@ -68,14 +68,7 @@ func TestExport(t *testing.T) {
 	b := browse(t, "file://"+html, "light")
 	b.wait("document.querySelector('#nodes tbody a')")
 	b.visit("/node/node-1")
-	want, summary := book(t, rec, rec.Minutes[len(rec.Minutes)-1].To)
-	b.wait(fmt.Sprintf("document.querySelector('#cursor')?.innerText === %q", summary))
-	b.wait(fmt.Sprintf("document.querySelectorAll('#book tbody tr').length === %d", len(want)))
-	for _, row := range b.table("#book") {
-		if fmt.Sprint(row) != fmt.Sprint(want[row[0]]) {
-			t.Errorf("the book has\n%q, want\n%q", row, want[row[0]])
-		}
-	}
+	b.showsRound(rec, rec.Minutes[len(rec.Minutes)-1].To)
 	if drawn := b.pixels("#cpu canvas"); drawn < 1000 {
 		t.Errorf("%d pixels of the chart are drawn", drawn)
 	}

@@ -90,20 +90,7 @@ func TestNodeView(t *testing.T) {
 	rec := recording(t)
 	b := open(t, fileOf(t, rec), "light")
 	b.visit("/node/node-1")
-	check := func(at time.Time) {
-		t.Helper()
-		want, summary := book(t, rec, at)
-		b.wait(fmt.Sprintf("document.querySelector('#cursor')?.innerText === %q", summary))
-		b.wait(fmt.Sprintf("document.querySelectorAll('#book tbody tr').length === %d", len(want)))
-		first := want["shop/cart"]
-		b.wait(fmt.Sprintf("[...document.querySelectorAll('#book td')].some((c) => c.innerText === %q)", first[2]))
-		for _, row := range b.table("#book") {
-			if !slices.Equal(row, want[row[0]]) {
-				t.Errorf("at %v the book has\n%q, want\n%q", at, row, want[row[0]])
-			}
-		}
-	}
-	check(rec.Minutes[len(rec.Minutes)-1].To)
+	b.showsRound(rec, rec.Minutes[len(rec.Minutes)-1].To)
 
 	told, err := story.Tell(rec, story.Everything)
 	if err != nil || len(told.Entries) < 3 {
@@ -117,8 +104,23 @@ func TestNodeView(t *testing.T) {
 	}
 	// A click on the time of an event moves the scrubber there.
 	b.do(chromedp.Click(chromedp.CSS("#events li:nth-child(2) button")))
-	check(told.Entries[1].At)
+	b.showsRound(rec, told.Entries[1].At)
 	b.calm()
+}
+
+// showsRound waits for the figures and the order book of the round at a time, and checks all of them.
+func (b *tab) showsRound(rec *record.Recording, at time.Time) {
+	b.Helper()
+	want, summary := book(b.T, rec, at)
+	b.wait(fmt.Sprintf("document.querySelector('#cursor')?.innerText === %q", summary))
+	b.wait(fmt.Sprintf("document.querySelectorAll('#book tbody tr').length === %d", len(want)))
+	first := want["shop/cart"]
+	b.wait(fmt.Sprintf("[...document.querySelectorAll('#book td')].some((c) => c.innerText === %q)", first[2]))
+	for _, row := range b.table("#book") {
+		if !slices.Equal(row, want[row[0]]) {
+			b.Errorf("at %v the book has\n%q, want\n%q", at, row, want[row[0]])
+		}
+	}
 }
 
 // fleet is a cluster of many nodes, of which each fourth is scarce, and some are full, unknown or silent.
@@ -255,14 +257,7 @@ func TestWhatIfView(t *testing.T) {
 		t.Fatalf("%+v, %v", want, err)
 	}
 	b.slide("#reserve", 30)
-	b.wait(fmt.Sprintf("document.querySelector('#comparison tbody tr').cells[2].innerText === %q", want.After.Supply))
-	var rows [][]string
-	for _, p := range want.Pods {
-		rows = append(rows, []string{p.Pod, p.Before.Limit.String(), p.After.Limit.String()})
-	}
-	if got := b.table("#pods"); fmt.Sprint(got) != fmt.Sprint(rows) {
-		t.Errorf("the pods are\n%q, want\n%q", got, rows)
-	}
+	b.compares(want)
 	if command := b.text("#command"); command != "kubectl mbcas what-if --node node-1 --reserve 0.3" {
 		t.Errorf("the command is %q", command)
 	}
