@@ -15,24 +15,26 @@ import (
 
 const root = "../.."
 
+// must ends a test at a step that only prepares it.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestCopy: each line of a manifest is in its template, but for the Namespace and for what the mode replaces.
 func TestCopy(t *testing.T) {
 	all, err := sources(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	templates, err := copies(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(all) != len(templates) || len(all) < 15 {
 		t.Fatalf("%d sources and %d templates", len(all), len(templates))
 	}
 	for _, s := range all {
 		text, err := os.ReadFile(filepath.Join(root, "config", s.from))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		have := lines(templates[filepath.Join(dir, "templates", s.to)])
 		for line, n := range lines(string(text)) {
 			if s.from == "base/namespace.yaml" || line == "---" || strings.TrimSpace(line) == marked {
@@ -48,9 +50,7 @@ func TestCopy(t *testing.T) {
 // TestFiles: the chart has the rules and every dashboard as they are, and a repository without them is refused.
 func TestFiles(t *testing.T) {
 	copied, err := files(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for path, text := range copied {
 		name := strings.TrimPrefix(path, filepath.Join(dir, "files")+"/")
 		want, err := os.ReadFile(filepath.Join(root, "monitoring", name))
@@ -108,9 +108,7 @@ func testValues(t *testing.T) []value {
 	rows, err := values(
 		testFlags("mbcas-agent", program.Flag{Name: "interval", Type: "duration", Default: "1s", Usage: "a time"}),
 		testFlags("mbcas-controller", program.Flag{Name: "log-level", Type: "string", Default: "INFO"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return rows
 }
 
@@ -134,13 +132,9 @@ func TestFlagsAreKnown(t *testing.T) {
 // TestSchemaIsClosed: every object of the schema is closed, and every leaf says what it is for.
 func TestSchemaIsClosed(t *testing.T) {
 	text, err := schemaFile(testValues(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var s map[string]any
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(text), &s))
 	leaves := 0
 	var walk func(path string, s map[string]any)
 	walk = func(path string, s map[string]any) {
@@ -170,9 +164,7 @@ func TestSchemaIsClosed(t *testing.T) {
 func TestValuesFile(t *testing.T) {
 	rows := testValues(t)
 	text, err := valuesFile(rows)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var have map[string]any
 	if err := yaml.UnmarshalStrict([]byte(text), &have); err != nil {
 		t.Fatalf("%v in:\n%s", err, text)
@@ -190,9 +182,7 @@ func TestValuesFile(t *testing.T) {
 	}
 	h, err := json.Marshal(have)
 	w, err2 := json.Marshal(want)
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, err2))
 	if string(h) != string(w) {
 		t.Errorf("values.yaml has %s, want %s", h, w)
 	}
@@ -212,22 +202,16 @@ func TestPages(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(path, []byte("no marks"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("no marks"), 0o600))
 	if _, err := withTable(path, rows); err == nil || !strings.Contains(err.Error(), "has no place") {
 		t.Errorf("a page without marks: %v", err)
 	}
 	chart, err := chartFile(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var c struct {
 		Annotations map[string]string
 	}
-	if err := yaml.Unmarshal([]byte(chart), &c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(chart), &c))
 	var crds []struct{ Kind, Name, Version, Description string }
 	if err := yaml.Unmarshal([]byte(c.Annotations["artifacthub.io/crds"]), &crds); err != nil || len(crds) != 3 {
 		t.Errorf("Artifact Hub sees %d CRDs: %v", len(crds), err)

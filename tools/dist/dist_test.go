@@ -29,9 +29,7 @@ func fake(t *testing.T) release {
 	t.Helper()
 	t.Setenv("SOURCE_DATE_EPOCH", "1000000000") // the checkout may have no history
 	self, err := os.ReadFile(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	packed := map[platform]bool{}
 	return release{
 		root: "../..", version: "v0.1.0", registry: "ghcr.io/mbcas", platforms: platforms,
@@ -42,6 +40,14 @@ func fake(t *testing.T) release {
 			}
 			return self, nil
 		},
+	}
+}
+
+// must ends a test at a step that only prepares it.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -60,18 +66,13 @@ func fakeFiles(t *testing.T) map[string][]byte {
 func made(t *testing.T, r release) map[string][]byte {
 	t.Helper()
 	out := t.TempDir()
-	if err := run(r, out, false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, run(r, out, false))
 	files := map[string][]byte{}
 	entries, err := os.ReadDir(filepath.Join(out, r.version))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, e := range entries {
-		if files[e.Name()], err = os.ReadFile(filepath.Join(out, r.version, e.Name())); err != nil {
-			t.Fatal(err)
-		}
+		files[e.Name()], err = os.ReadFile(filepath.Join(out, r.version, e.Name()))
+		must(t, err)
 	}
 	return files
 }
@@ -109,10 +110,7 @@ func TestArchives(t *testing.T) {
 		}
 	}
 	for _, p := range platforms {
-		entries, err := unpack(p.archive(), files[p.archive()])
-		if err != nil {
-			t.Fatalf("%s: %v", p.archive(), err)
-		}
+		entries := unpack(t, p.archive(), files[p.archive()])
 		for _, name := range []string{p.program(), "LICENSE"} {
 			e, ok := entries[name]
 			if !ok || !e.when.Equal(when) || name == p.program() && e.mode&0o111 == 0 {
@@ -132,42 +130,31 @@ type entry struct {
 	when time.Time
 }
 
-func unpack(name string, archive []byte) (map[string]entry, error) {
+func unpack(t *testing.T, name string, archive []byte) map[string]entry {
+	t.Helper()
 	entries := map[string]entry{}
 	if strings.HasSuffix(name, ".zip") {
 		r, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
-		if err != nil {
-			return nil, err
-		}
+		must(t, err)
 		for _, f := range r.File {
 			part, err := f.Open()
-			if err != nil {
-				return nil, err
-			}
+			must(t, err)
 			text, err := io.ReadAll(part)
-			if err != nil {
-				return nil, err
-			}
+			must(t, err)
 			entries[f.Name] = entry{text, int64(f.Mode()), f.Modified}
 		}
-		return entries, nil
+		return entries
 	}
 	unzipped, err := gzip.NewReader(bytes.NewReader(archive))
-	if err != nil {
-		return nil, err
-	}
+	must(t, err)
 	for r := tar.NewReader(unzipped); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return entries, nil
+			return entries
 		}
-		if err != nil {
-			return nil, err
-		}
+		must(t, err)
 		text, err := io.ReadAll(r)
-		if err != nil {
-			return nil, err
-		}
+		must(t, err)
 		entries[h.Name] = entry{text, h.Mode, h.ModTime}
 	}
 }
@@ -205,9 +192,7 @@ type manifest struct {
 func TestKrew(t *testing.T) {
 	files := fakeFiles(t)
 	var m manifest
-	if err := yaml.UnmarshalStrict(files["mbcas.yaml"], &m); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict(files["mbcas.yaml"], &m))
 	for what, ok := range map[string]bool{
 		"apiVersion":       m.APIVersion == "krew.googlecontainertools.github.com/v1alpha2",
 		"kind":             m.Kind == "Plugin",
@@ -231,10 +216,7 @@ func TestKrew(t *testing.T) {
 		if want := fmt.Sprintf("%s_%s_%s.", plugin, labels["os"], labels["arch"]); !strings.HasPrefix(name, want) {
 			t.Errorf("%v has the archive %s", labels, name)
 		}
-		entries, err := unpack(name, files[name])
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := unpack(t, name, files[name])
 		copies := map[string]bool{}
 		for _, f := range p.Files {
 			if copies[f.From] = true; entries[f.From].text == nil || f.To != "." {
@@ -251,13 +233,9 @@ func TestKrew(t *testing.T) {
 func TestMaterials(t *testing.T) {
 	files := fakeFiles(t)
 	info, err := buildinfo.ReadFile(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var d document
-	if err := json.Unmarshal(files["mbcas-agent.spdx.json"], &d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(files["mbcas-agent.spdx.json"], &d))
 	ids, locators := map[string]bool{}, map[string]bool{}
 	for _, p := range d.Packages {
 		if ids[p.SPDXID] || !regexp.MustCompile(`^SPDXRef-[A-Za-z0-9.-]+$`).MatchString(p.SPDXID) {
@@ -292,24 +270,16 @@ func TestPrograms(t *testing.T) {
 	linux := platform{"linux", "amd64"}
 	r := release{root: "../..", version: "v0.1.0", platforms: []platform{linux}, compile: compile}
 	program, err := r.compile(r, linux, plugin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	again, err := r.compile(r, linux, plugin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !bytes.Equal(program, again) {
 		t.Error("the program differs the second time")
 	}
 	path := filepath.Join(t.TempDir(), plugin)
-	if err := os.WriteFile(path, program, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, program, 0o700))
 	info, err := buildinfo.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, s := range info.Settings {
 		if strings.HasPrefix(s.Key, "vcs") || strings.Contains(s.Value, string(filepath.Separator)) {
 			t.Errorf("the program holds something of this checkout: %s=%s", s.Key, s.Value)

@@ -25,9 +25,7 @@ func TestWorkflows(t *testing.T) {
 	actions := 0
 	for _, path := range files {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range uses.FindAllStringSubmatch(string(text), -1) {
 			if actions++; !pinned.MatchString(m[1]) && !strings.HasPrefix(m[1], "./") {
 				t.Errorf("%s uses %s: name a full version, such as @v1.2.3", path, m[1])
@@ -51,9 +49,7 @@ func TestWorkflows(t *testing.T) {
 // TestReleaseFiles: what the workflow signs and attests is what make dist writes.
 func TestReleaseFiles(t *testing.T) {
 	text, err := os.ReadFile("../../.github/workflows/release.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := fakeFiles(t)
 	names := regexp.MustCompile(`\b(checksums\.txt|RELEASE_NOTES\.md|mbcas-(?:agent|controller)\.spdx\.json)`)
 	seen := map[string]bool{}
