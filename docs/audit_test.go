@@ -34,9 +34,7 @@ func TestAuditSchema(t *testing.T) {
 		Result:   podresize.Result{Outcome: podresize.Accepted}, Latency: time.Second, Priority: "needed", Age: 2 * time.Second,
 	})
 	var line map[string]any
-	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(out.Bytes(), &line))
 	written := map[string]string{}
 	for field, v := range line {
 		switch v.(type) {

@@ -73,9 +73,7 @@ func hold(t *testing.T, page, mark, want string) {
 		t.Fatalf("%s has no place for %q", page, mark)
 	}
 	if *update {
-		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(page, []byte(before+begin+want+end+after), 0o644))
 		return
 	}
 	if d := cmp.Diff(want, have); d != "" {
@@ -95,9 +93,7 @@ func example(t *testing.T, pods []bidder) string {
 		})
 	}
 	result := market.Clear(p)
-	if err := market.Certify(p, result); err != nil {
-		t.Fatal(err)
-	}
+	must(t, market.Certify(p, result))
 	out := fmt.Sprintf("\nPrice: **%v**\n\n| pod | request | budget | demand | limit | bound by |\n| --- | --- | --- | --- | --- | --- |\n", result.Price)
 	for i, b := range pods {
 		out += fmt.Sprintf("| %s | %v | %d | %v | **%v** | %v |\n", b.name, b.request, p.Bids[i].Budget, b.demand, limit(p.Bids[i], result.Price), strings.ToLower(p.Bids[i].Bound(result.Price).String()))
@@ -296,9 +292,7 @@ func anchors(page string) []string {
 func pages(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(root, "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return append(found, files(t, ".", ".md")...)
 }
 
@@ -311,18 +305,14 @@ func files(t *testing.T, dir, ext string) []string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return found
 }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -332,4 +322,12 @@ func limit(b market.Bid, p market.Price) cpu.Milli {
 		return b.Ceiling
 	}
 	return b.Limit(p).RoundDown(cpu.Quantum)
+}
+
+// must ends a test at a step that only prepares it.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

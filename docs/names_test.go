@@ -28,9 +28,7 @@ func TestPublicNames(t *testing.T) {
 	}
 	for _, file := range files(t, filepath.Join(root, "config", "crd"), ".yaml") {
 		var crd apiextensionsv1.CustomResourceDefinition
-		if err := yaml.Unmarshal([]byte(read(t, file)), &crd); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal([]byte(read(t, file)), &crd))
 		if crd.Kind != "CustomResourceDefinition" {
 			continue
 		}
@@ -54,9 +52,7 @@ func TestPublicNames(t *testing.T) {
 	got := strings.Join(slices.Compact(names), "\n") + "\n"
 	list := filepath.Join("testdata", "public-names.txt")
 	if *update {
-		if err := os.WriteFile(list, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(list, []byte(got), 0o644))
 	}
 	if diff := cmp.Diff(read(t, list), got); diff != "" {
 		t.Errorf("public names (-listed +code); if you mean the change, write it with -update:\n%s", diff)
@@ -81,9 +77,7 @@ func fields(path string, s apiextensionsv1.JSONSchemaProps, add func(kind, name 
 func namesInCode(t *testing.T, file string, add func(kind, name string)) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.BasicLit:

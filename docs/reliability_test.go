@@ -68,9 +68,7 @@ func testFolders(t *testing.T) map[string][]string {
 			continue
 		}
 		folder, err := filepath.Rel(root, filepath.Dir(path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range testFunc.FindAllStringSubmatch(read(t, path), -1) {
 			where[m[1]] = append(where[m[1]], filepath.ToSlash(folder))
 		}

@@ -32,9 +32,7 @@ type source struct{ Type, UID string }
 func boards(t *testing.T) map[string]board {
 	t.Helper()
 	files, err := filepath.Glob("dashboards/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := map[string]board{}
 	for _, file := range files {
 		var b board

@@ -39,9 +39,7 @@ type ruleFile struct {
 
 func readRules(t *testing.T) (f ruleFile) {
 	t.Helper()
-	if err := yaml.UnmarshalStrict([]byte(read(t, "rules.yaml")), &f); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict([]byte(read(t, "rules.yaml")), &f))
 	return f
 }
 
@@ -68,9 +66,7 @@ func readTests(t *testing.T) (tests []alertTest) {
 		var f struct {
 			Tests []alertTest `json:"tests"`
 		}
-		if err := yaml.Unmarshal([]byte(read(t, file)), &f); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal([]byte(read(t, file)), &f))
 		tests = append(tests, f.Tests...)
 	}
 	return tests
@@ -115,9 +111,7 @@ func TestAlertsAreWhole(t *testing.T) {
 		}
 	}
 	pages, err := filepath.Glob("../docs/runbooks/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(pages) != len(alerts) || len(alerts) < 20 {
 		t.Errorf("%d runbooks and %d alerts, want as many, and at least 20", len(pages), len(alerts))
 	}
@@ -133,9 +127,7 @@ var command = regexp.MustCompile("(?m)^    kubectl mbcas ?(.*?)(?: *#.*)?$|`kube
 // TestRunbooks: each has its four parts, and its commands are those of the plugin, with their flags and arguments.
 func TestRunbooks(t *testing.T) {
 	pages, err := filepath.Glob("../docs/runbooks/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	commands := 0
 	for _, page := range pages {
 		text := read(t, page)
@@ -192,9 +184,7 @@ func names(t *testing.T) map[string]bool {
 	known := map[string]bool{}
 	for _, described := range []func() ([]metricset.Metric, error){metricset.Controller, metricset.Agent} {
 		all, err := described()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range all {
 			known[m.Name] = true
 		}
@@ -236,8 +226,14 @@ func TestMetricsExist(t *testing.T) {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
+	must(t, err)
+	return string(text)
+}
+
+// must ends a test at a step that only prepares it.
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
 }

@@ -15,9 +15,7 @@ import (
 func TestKubeconfigErrors(t *testing.T) {
 	dir := t.TempDir()
 	empty, missing := filepath.Join(dir, "empty"), filepath.Join(dir, "missing")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(empty, nil, 0o600))
 	for file, want := range map[string]string{
 		empty:   "kubeconfig: " + empty + " names no cluster; name another with --kubeconfig",
 		missing: "kubeconfig: stat " + missing + ": no such file or directory; name another with --kubeconfig or KUBECONFIG",
@@ -37,9 +35,7 @@ func TestNoAPIServer(t *testing.T) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: "http://127.0.0.1:1"} // tcpmux: no process listens there
 	config.Contexts["c"], config.CurrentContext = &clientcmdapi.Context{Cluster: "c"}, "c"
-	if err := clientcmd.WriteToFile(*config, file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, clientcmd.WriteToFile(*config, file))
 	var out bytes.Buffer
 	cmd := Command(Streams{Out: &out, Err: &out}, "test")
 	cmd.SetArgs([]string{"list", "--kubeconfig", file})

@@ -53,19 +53,13 @@ func dashboard(t *testing.T, a *cluster.Access, args ...string) (ask func(path s
 	return func(path string) string {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, m[1]+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r.Header.Set("X-Mbcas-Token", m[2])
 		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return fmt.Sprintf("%d %s", resp.StatusCode, body)
 	}, m[3]
 }
@@ -99,9 +93,7 @@ func TestDashboardOfTheCluster(t *testing.T) {
 	}
 	for range 2 {
 		_, body, _ := strings.Cut(ask("/api/cluster"), " ")
-		if err := json.Unmarshal([]byte(body), &got); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(body), &got))
 	}
 	states := map[string]string{}
 	for _, n := range got.Nodes {

@@ -58,9 +58,7 @@ func TestOutput(t *testing.T) {
 func (c *fakeCluster) golden(t *testing.T, name, args string) {
 	t.Helper()
 	stdout, stderr, err := c.run(t, strings.Split(args, " ")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	golden(t, name, "$ kubectl mbcas "+args+"\n"+stdout+stderr)
 	if len(c.writes) > 0 {
 		t.Errorf("%s wrote: %v", args, c.writes)

@@ -63,9 +63,7 @@ func TestNodes(t *testing.T) {
 	c.golden(t, "nodes-states", "nodes")
 
 	var v NodesView
-	if err := json.Unmarshal([]byte(c.prints(t, "nodes --sort name -o json")), &v); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(c.prints(t, "nodes --sort name -o json")), &v))
 	states := map[string]nodestate.State{}
 	for _, n := range v.Nodes {
 		states[n.Node] = n.State
@@ -113,9 +111,7 @@ func TestConnectionHasAClock(t *testing.T) {
 	f := newFlags()
 	f.overrides.ClusterInfo.Server = server.URL
 	a, err := f.connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := a.Discovery.ServerVersionWithContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -32,13 +32,9 @@ import (
 func access(t *testing.T, s *apiserver.Server, namespace string) *user {
 	t.Helper()
 	c, err := client.New(s.Config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	k, err := kubernetes.NewForConfig(s.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &user{cluster.Access{Client: c, Discovery: k.Discovery(), Namespace: namespace, System: kube.SystemNamespace, Now: time.Now}}
 }
 
@@ -57,21 +53,15 @@ func limit(name string, m cpu.Milli) v1alpha1.ContainerLimit {
 func recordDeclared(t *testing.T, c client.Client, pod *corev1.Pod, declared ...v1alpha1.ContainerLimit) {
 	t.Helper()
 	pa := allocation.New(pod)
-	if err := c.Create(t.Context(), pa); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Create(t.Context(), pa))
 	pa.Status.Phase, pa.Status.Reason, pa.Status.DeclaredLimits = v1alpha1.PhaseApplied, "Settled", declared
-	if err := c.Status().Update(t.Context(), pa); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Status().Update(t.Context(), pa))
 }
 
 func reload(t *testing.T, c client.Client, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	var p corev1.Pod
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(pod), &p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Get(t.Context(), client.ObjectKeyFromObject(pod), &p))
 	return &p
 }
 
@@ -300,9 +290,7 @@ func TestTenant(t *testing.T) {
 	for _, o := range []client.Object{role, binding} {
 		o.SetNamespace(a.Namespace)
 		o.SetName("look")
-		if err := admin.Client.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		must(t, admin.Client.Create(t.Context(), o))
 	}
 	apiserver.Eventually(t, "the role counts", func() (bool, any) {
 		err := a.Client.List(t.Context(), &corev1.PodList{}, client.InNamespace(a.Namespace))

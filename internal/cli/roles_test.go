@@ -61,18 +61,14 @@ func (r requests) record(c client.WithWatch) client.Client {
 func pluginRoles(t *testing.T) requests {
 	t.Helper()
 	data, err := os.ReadFile("../../config/components/plugin-users/roles.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	granted := requests{}
 	for _, document := range bytes.Split(data, []byte("\n---\n")) {
 		var role struct {
 			Kind  string
 			Rules []rbacv1.PolicyRule
 		}
-		if err := yaml.Unmarshal(document, &role); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal(document, &role))
 		for _, rule := range role.Rules {
 			for _, resource := range rule.Resources {
 				for _, verb := range rule.Verbs {

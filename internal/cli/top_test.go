@@ -71,9 +71,7 @@ func TestTopPlain(t *testing.T) {
 	f.connected = &c.Access
 	cmd := command(Streams{Out: &ending{&out, cancel}, Err: io.Discard}, "test", f)
 	cmd.SetArgs([]string{"top"})
-	if err := cmd.ExecuteContext(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.ExecuteContext(ctx))
 	if text := out.String(); !strings.Contains(text, "node-1   scarce   0.961") || strings.Contains(text, "\x1b") || len(c.writes) > 0 {
 		t.Errorf("%q, wrote %v", text, c.writes)
 	}
