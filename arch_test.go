@@ -278,27 +278,15 @@ func TestFaultsAreFound(t *testing.T) {
 			"cpu/a.go", `import _ "k8s.io/api/core/v1"`,
 			"cpu/a.go imports Kubernetes: k8s.io/api/core/v1",
 		},
-		"pure with Kubernetes' library": {
-			"cpu/a.go", `import _ "sigs.k8s.io/yaml"`,
-			"imports Kubernetes",
-		},
-		"pure with files": {"market/a.go", `import _ "os"`, "market/a.go imports os"},
-		"pure with a network": {
-			"market/a.go", `import _ "net/http"`,
-			"market/a.go imports net/http",
-		},
+		"pure with Kubernetes' library": {"cpu/a.go", `import _ "sigs.k8s.io/yaml"`, "imports Kubernetes"},
+		"pure with files":               {"market/a.go", `import _ "os"`, "market/a.go imports os"},
+		"pure with a network":           {"market/a.go", `import _ "net/http"`, "market/a.go imports net/http"},
 		"pure with a clock": {
 			"cpu/a.go", `import "time"; var start = time.Now()`,
 			"cpu/a.go reads the clock: time.Now",
 		},
-		"pure with a renamed clock": {
-			"cpu/a.go", `import clock "time"; var start = clock.Now`,
-			"reads the clock",
-		},
-		"pure with a goroutine": {
-			"cpu/a.go", `func f() { go f() }`,
-			"cpu/a.go starts a goroutine",
-		},
+		"pure with a renamed clock": {"cpu/a.go", `import clock "time"; var start = clock.Now`, "reads the clock"},
+		"pure with a goroutine":     {"cpu/a.go", `func f() { go f() }`, "cpu/a.go starts a goroutine"},
 		"a type of an impure package": {
 			"internal/sense/a.go", `import "` + ours + `internal/kernel"; var s kernel.Sample`,
 			"",
@@ -320,11 +308,8 @@ func TestFaultsAreFound(t *testing.T) {
 			"cpu/a.go", `import _ "` + ours + `market"`,
 			"cpu/a.go imports github.com/mbcas/mbcas/market, which arch_test.go does not allow",
 		},
-		"a module of others": {
-			"cpu/a.go", `import _ "github.com/spf13/cobra"`,
-			"which arch_test.go does not allow",
-		},
-		"no rule": {"internal/new/a.go", ``, "internal/new: no rule for this package"},
+		"a module of others": {"cpu/a.go", `import _ "github.com/spf13/cobra"`, "which arch_test.go does not allow"},
+		"no rule":            {"internal/new/a.go", ``, "internal/new: no rule for this package"},
 		"a program": {
 			"cmd/a/a.go", `import _ "` + ours + `tools/testall"`,
 			"cmd/a/a.go imports the program tools/testall",

@@ -242,7 +242,8 @@ func newCluster(t *testing.T, objects ...client.Object) *fakeCluster {
 		}
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: c.may(user, a.Verb, r)}
 	}
-	c.Client = fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter()).WithObjects(objects...).WithObjects(told(objects)...).
+	c.Client = fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
+		WithObjects(objects...).WithObjects(told(objects)...).
 		WithIndex(&v1alpha1.PodAllocation{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*v1alpha1.PodAllocation).Spec.NodeName} }).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&corev1.Event{}, "involvedObject.name", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Name} }).

@@ -114,9 +114,7 @@ func TestRefusesUnsafe(t *testing.T) {
 		"turns Guaranteed": {
 			memory: "64Mi", args: "--cpu-limit 100m", want: "Pod QOS Class may not change", stays: true,
 		},
-		"node never can": {
-			answer: apiserver.Refuse, args: "--cpu-limit 400m", want: "the node never has that much",
-		},
+		"node never can": {answer: apiserver.Refuse, args: "--cpu-limit 400m", want: "the node never has that much"},
 		"never done": {
 			answer: apiserver.Stall, args: "--cpu-limit 400m --timeout 700ms", want: "not in force after 700ms",
 		},
