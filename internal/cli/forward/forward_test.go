@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,8 +24,8 @@ var agent = types.NamespacedName{Namespace: "mbcas-system", Name: "mbcas-agent-a
 // kubelet is an API server with the kubelet behind it: it forwards ports of one pod by SPDY alone, as behind a proxy
 // that takes no websocket.
 type kubelet struct {
-	ports map[string]string // addresses of what listens, by port
-	open  sync.WaitGroup    // connections
+	ports  map[string]string // addresses of what listens, by port
+	closed chan struct{}     // has one for each connection that has ended
 }
 
 func (k *kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -58,9 +57,8 @@ func (k *kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if connection == nil {
 		return
 	}
-	k.open.Add(1)
-	defer k.open.Done()
 	<-connection.CloseChan()
+	k.closed <- struct{}{}
 }
 
 func (k *kubelet) forward(data, failures httpstream.Stream, replied <-chan struct{}) {
@@ -83,7 +81,7 @@ func serve(t *testing.T, handler http.HandlerFunc) (*rest.Config, *kubelet) {
 	t.Helper()
 	pod := httptest.NewServer(handler)
 	t.Cleanup(pod.Close)
-	k := &kubelet{ports: map[string]string{"9091": pod.Listener.Addr().String(), "1": "127.0.0.1:0"}}
+	k := &kubelet{closed: make(chan struct{}, 10), ports: map[string]string{"9091": pod.Listener.Addr().String(), "1": "127.0.0.1:0"}}
 	server := httptest.NewServer(k)
 	t.Cleanup(server.Close)
 	return &rest.Config{Host: server.URL}, k
@@ -104,7 +102,7 @@ func TestGet(t *testing.T) {
 			if err != nil || string(got) != want {
 				t.Errorf("%d bytes, %v; want %d", len(got), err, size)
 			}
-			k.open.Wait() // the connection is closed after the answer
+			<-k.closed // after the answer
 		})
 	}
 }
