@@ -28,12 +28,12 @@ func TestOnlyCPULimits(t *testing.T) {
 		{Container: "proxy", From: 1000, To: 700}, {Container: "app", From: 200, To: 1500},
 	}}
 
-	s.expect("DryRun", s.resize.DryRun(t.Context(), s.pod, m), podresize.Accepted, "")
+	expect(s.t, "DryRun", s.resize.DryRun(t.Context(), s.pod, m), podresize.Accepted, "")
 	if got := s.stored(); !equality.Semantic.DeepEqual(got.Spec, *want) {
 		t.Errorf("the dry run changed the pod")
 	}
 	r := s.resize.Apply(t.Context(), s.pod, m)
-	s.expect("Apply", r, podresize.Accepted, "")
+	expect(s.t, "Apply", r, podresize.Accepted, "")
 
 	want.Containers[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("1500m")
 	want.InitContainers[1].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("700m")
@@ -58,7 +58,7 @@ func TestOnlyCPULimits(t *testing.T) {
 	})
 	// The limits that the pod already has are no change, and no write.
 	r = s.resize.Apply(t.Context(), s.pod, s.move("app", 1500))
-	s.expect("Apply once more", r, podresize.NoChange, "")
+	expect(s.t, "Apply once more", r, podresize.NoChange, "")
 	if r.Pod == nil || r.Pod.ResourceVersion != s.pod.ResourceVersion {
 		t.Errorf("the pod was written: %+v", r.Pod)
 	}

@@ -93,7 +93,7 @@ func (s *fixture) refuses(m actuator.Move, want podresize.Outcome, says string) 
 	s.untilDryRun(m, want)
 	before := s.stored()
 	got := s.resize.Apply(s.t.Context(), s.pod, m)
-	s.expect("Apply", got, want, says)
+	expect(s.t, "Apply", got, want, says)
 	if got.Pod != nil {
 		s.t.Errorf("a pod is returned with a refusal")
 	}
@@ -110,11 +110,6 @@ func (s *fixture) untilDryRun(m actuator.Move, want podresize.Outcome) podresize
 		return got.Outcome == want, fmt.Sprintf("%v: %s", got.Outcome, got.Message)
 	})
 	return got
-}
-
-func (s *fixture) expect(what string, got podresize.Result, want podresize.Outcome, says string) {
-	s.t.Helper()
-	expect(s.t, what, got, want, says)
 }
 
 func expect(t *testing.T, what string, got podresize.Result, want podresize.Outcome, says string) {

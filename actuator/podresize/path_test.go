@@ -169,12 +169,12 @@ func TestLostAnswer(t *testing.T) {
 		pass.ServeHTTP(httptest.NewRecorder(), r)
 		panic(http.ErrAbortHandler)
 	})
-	s.expect("Apply", s.resize.Apply(t.Context(), s.pod, s.move("app", 300)), podresize.Unknown, "")
+	expect(s.t, "Apply", s.resize.Apply(t.Context(), s.pod, s.move("app", 300)), podresize.Unknown, "")
 	if got := s.stored().Spec.Containers[0].Resources.Limits.Cpu().String(); got != "300m" {
 		t.Errorf("the limit is %s: the request did not reach the server, so nothing is tested", got)
 	}
 	s.resize = podresize.New(s.Client, owner)
-	s.expect("Apply again", s.resize.Apply(t.Context(), s.pod, s.move("app", 400)), podresize.Conflict, "")
+	expect(s.t, "Apply again", s.resize.Apply(t.Context(), s.pod, s.move("app", 400)), podresize.Conflict, "")
 }
 
 // TestSentRequestsComplete: a shutdown does not undo a request that was sent, so its answer is awaited; no request starts

@@ -43,10 +43,10 @@ func (tt resizeTest) run(t *testing.T) {
 	m := s.move("app", milli(tt.to))
 	switch tt.want {
 	case podresize.Accepted:
-		s.expect("Apply", s.resize.Apply(t.Context(), s.pod, m), tt.want, tt.says)
+		expect(s.t, "Apply", s.resize.Apply(t.Context(), s.pod, m), tt.want, tt.says)
 	case podresize.WouldMutate:
 		got := s.untilDryRun(m, tt.want)
-		s.expect("DryRun", got, tt.want, tt.says)
+		expect(s.t, "DryRun", got, tt.want, tt.says)
 		if p := s.stored(); got.Pod != nil || p.Generation != s.pod.Generation {
 			t.Errorf("the dry run changed the pod, or returns one that is not stored: %+v", got.Pod)
 		}
@@ -317,15 +317,15 @@ func TestVersions(t *testing.T) {
 func TestReplaced(t *testing.T) {
 	s := newFixture(t)
 	s.remove()
-	s.expect("Apply", s.resize.Apply(t.Context(), s.pod, s.move("app", 300)), podresize.PodGone, `pods "web" not found`)
+	expect(s.t, "Apply", s.resize.Apply(t.Context(), s.pod, s.move("app", 300)), podresize.PodGone, `pods "web" not found`)
 	uid := s.pod.UID
 	s.pod = s.replace()
 	lookalike := s.pod.DeepCopy()
 	lookalike.UID = uid
 	move := actuator.Move{UID: string(uid), Changes: []actuator.Change{{Container: "app", From: 200, To: 300}}}
-	s.expect("Apply", s.resize.Apply(t.Context(), lookalike, move), podresize.Replaced, "field is immutable")
+	expect(s.t, "Apply", s.resize.Apply(t.Context(), lookalike, move), podresize.Replaced, "field is immutable")
 	got := s.resize.Apply(t.Context(), s.pod, move)
-	s.expect("Apply of a move for the old pod", got, podresize.Replaced, string(uid))
+	expect(s.t, "Apply of a move for the old pod", got, podresize.Replaced, string(uid))
 }
 
 // TestMutated: an Apply that admission changes on the way is not Accepted, and returns what was stored. What the webhook
@@ -339,7 +339,7 @@ func TestMutated(t *testing.T) {
 	)
 	s.untilDryRun(s.move("app", 300), podresize.WouldMutate)
 	got := s.resize.Apply(t.Context(), s.pod, s.move("app", 300))
-	s.expect("Apply", got, podresize.WouldMutate, "requested CPU limits: app limits cpu=250m instead of 300m")
+	expect(s.t, "Apply", got, podresize.WouldMutate, "requested CPU limits: app limits cpu=250m instead of 300m")
 	stored := s.stored()
 	if got.Pod == nil || got.Pod.Generation != stored.Generation || !sameSpec(got.Pod, stored) {
 		t.Errorf("the returned pod is not the stored one: %+v", got.Pod)
