@@ -75,6 +75,7 @@ func TestLeavesNothing(t *testing.T) {
 		t.Error("processes that fail at once go unnoticed")
 	}
 	worker = good
+	setup.Length = 100 * time.Millisecond
 	if _, err := run(t.Context(), setup, noChanges{}); err != nil {
 		t.Error(err)
 	}
@@ -151,36 +152,24 @@ func TestStallsShow(t *testing.T) {
 	}
 }
 
+// TestSameRequests: a scenario of the catalogue can run.
 func TestSameRequests(t *testing.T) {
-	requireSupport(t)
-	s := Cases(3*time.Second, 7)[0].Setup
-	s.WarmUp = 0
-	real, err := run(t.Context(), s, noChanges{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	model := sim.Run(s, noChanges{})
-	if r, m := real.Pod("service"), model.Pod("service"); r.Arrived != m.Arrived || (r.Useful+r.Backlog-m.Offered).Abs() > time.Millisecond {
-		t.Errorf("%d requests of %v for real, %d of %v in the simulator", r.Arrived, r.Useful+r.Backlog, m.Arrived, m.Offered)
-	}
-}
-
-// TestScenario: a scenario of the catalogue can run.
-func TestScenario(t *testing.T) {
 	requireSupport(t)
 	duel, err := scenario.Find("duel", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := duel.Setup(0, 1)
-	s.Machine.Cores, s.Length, s.WarmUp = runtime.NumCPU(), 2*time.Second, time.Second
-	out, err := run(t.Context(), s, noChanges{})
+	s := duel.Setup(0, 7)
+	s.Machine.Cores, s.Length, s.WarmUp = runtime.NumCPU(), 2*time.Second, 0
+	real, err := run(t.Context(), s, noChanges{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range out.Pods {
-		if p.Usage == 0 {
-			t.Errorf("pod %s has used no CPU", p.Spec.Name)
+	model := sim.Run(s, noChanges{})
+	for i, r := range real.Pods {
+		if m := model.Pods[i]; r.Usage == 0 || r.Arrived != m.Arrived || (r.Useful+r.Backlog-m.Offered).Abs() > time.Millisecond {
+			t.Errorf("pod %s used %v for %d requests of %v; in the simulator %d of %v", r.Spec.Name, r.Usage, r.Arrived,
+				r.Useful+r.Backlog, m.Arrived, m.Offered)
 		}
 	}
 	s.Pods = append(s.Pods, sim.PodSpec{Name: "late", Start: time.Second})
