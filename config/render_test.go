@@ -26,8 +26,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// overlays are all that a user may apply.
-var overlays = []string{"base", "overlays/local", "overlays/kind", "overlays/minikube"}
+// overlays are all that a user may apply, and base with its component shards, with the replicas of the controller.
+var overlays = map[string]int32{
+	"base": 2, "testdata/shards": 3, "overlays/local": 1, "overlays/kind": 1, "overlays/minikube": 1,
+}
 
 // kubectl is the real program, of the version of the API server tests.
 func kubectl(t *testing.T) string {
@@ -39,9 +41,23 @@ func kubectl(t *testing.T) string {
 	return filepath.Join(assets, "kubectl")
 }
 
-// render is what kubectl makes of an overlay, each object decoded strictly: an unknown or
+// rendered are the objects of overlays, each rendered once.
+var rendered = map[string][]client.Object{}
+
+// render is a copy of what kubectl makes of an overlay, each object decoded strictly: an unknown or
 // doubled field is an error.
-func render(t *testing.T, overlay string) []client.Object {
+func render(t *testing.T, overlay string) (objects []client.Object) {
+	t.Helper()
+	if rendered[overlay] == nil {
+		rendered[overlay] = kustomized(t, overlay)
+	}
+	for _, o := range rendered[overlay] {
+		objects = append(objects, o.DeepCopyObject().(client.Object))
+	}
+	return objects
+}
+
+func kustomized(t *testing.T, overlay string) (objects []client.Object) {
 	t.Helper()
 	cmd := exec.Command(kubectl(t), "kustomize", overlay)
 	var stderr bytes.Buffer
@@ -58,7 +74,6 @@ func render(t *testing.T, overlay string) []client.Object {
 		}
 	}
 	decoder := serializer.NewCodecFactory(types, serializer.EnableStrict).UniversalDeserializer()
-	var objects []client.Object
 	for docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
 		doc, err := docs.Read()
 		if errors.Is(err, io.EOF) {
@@ -95,9 +110,12 @@ func one[T client.Object](t *testing.T, objects []client.Object, name string) T 
 // Applying base changes no pod; the overlays for clusters of one's own enforce, and get their images by hand, so
 // that they never ask a registry.
 func TestOverlays(t *testing.T) {
-	for _, overlay := range overlays {
+	for overlay, replicas := range overlays {
 		t.Run(overlay, func(t *testing.T) {
-			objects := render(t, overlay)
+			objects, own := render(t, overlay), strings.HasPrefix(overlay, "overlays/")
+			if n := one[*appsv1.Deployment](t, objects, "mbcas-controller").Spec.Replicas; n == nil || *n != replicas {
+				t.Errorf("%v replicas of the controller, want %d", n, replicas)
+			}
 			agent := one[*appsv1.DaemonSet](t, objects, "mbcas-agent").Spec.Template.Spec
 			controller := one[*appsv1.Deployment](t, objects, "mbcas-controller").Spec.Template.Spec
 			job := one[*batchv1.CronJob](t, objects, "mbcas-restore").Spec
@@ -115,7 +133,7 @@ func TestOverlays(t *testing.T) {
 					}
 					t.Errorf("%s: %s", name, fault)
 				}
-				if c := pod.Containers[0]; overlay != "base" && c.ImagePullPolicy != corev1.PullNever {
+				if c := pod.Containers[0]; own && c.ImagePullPolicy != corev1.PullNever {
 					t.Errorf("%s has pull policy %q, want Never", c.Image, c.ImagePullPolicy)
 				}
 			}
@@ -130,9 +148,9 @@ func TestOverlays(t *testing.T) {
 					t.Errorf("agent: mount %v, want /host/cgroup, recursively read-only", m)
 				}
 			}
-			want := "enforce"
-			if overlay == "base" {
-				want = "recommend"
+			want := "recommend"
+			if own {
+				want = "enforce"
 			}
 			// A namespace without a label is resized if the controller does it and its policy allows it.
 			policy := one[*admissionv1.ValidatingAdmissionPolicy](t, objects, "mbcas-controller")
@@ -145,17 +163,6 @@ func TestOverlays(t *testing.T) {
 				t.Errorf("mode is not %s: args %v, env %v", want, c.Args, c.Env)
 			}
 		})
-	}
-}
-
-// TestReplicas: an installation has a second replica of the controller, the component shards a third; a
-// cluster of one's own has one.
-func TestReplicas(t *testing.T) {
-	for overlay, want := range map[string]int32{"base": 2, "testdata/shards": 3, "overlays/kind": 1} {
-		controller := one[*appsv1.Deployment](t, render(t, overlay), "mbcas-controller")
-		if n := controller.Spec.Replicas; n == nil || *n != want {
-			t.Errorf("%s: %v replicas of the controller, want %d", overlay, n, want)
-		}
 	}
 }
 
