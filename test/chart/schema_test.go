@@ -182,17 +182,17 @@ func schemaFlags(t *testing.T, program string) map[string]map[string]any {
 // TestFlagsReachTheProgram: every flag that the schema takes is rendered as one that the program takes, the words of
 // the schema are its words, and it takes no others.
 func TestFlagsReachTheProgram(t *testing.T) {
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", dir, "./cmd/mbcas-agent", "./cmd/mbcas-controller")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	for _, program := range []string{"agent", "controller"} {
 		t.Run(program, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), program)
-			build := exec.Command("go", "build", "-o", path, "./cmd/mbcas-"+program)
-			build.Dir = root
-			if out, err := build.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
 			// usage says whether the program refuses its command line. It finds no cluster to run in.
 			usage := func(args ...string) (bool, string) {
-				cmd := exec.Command(path, append(args, "--kubeconfig=/none")...)
+				cmd := exec.Command(filepath.Join(dir, "mbcas-"+program), append(args, "--kubeconfig=/none")...)
 				cmd.Env = []string{"NODE_NAME=n"}
 				out, err := cmd.CombinedOutput()
 				if err == nil {

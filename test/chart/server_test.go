@@ -239,7 +239,8 @@ func TestLifecycle(t *testing.T) {
 		err := i.Client.Create(t.Context(), o)
 		return err == nil, err
 	})
-	i.refused("Job/mbcas-system/mbcas-restore not ready", "uninstall", "mbcas", "--timeout", "15s")
+	i.refused("deadline", "uninstall", "mbcas", "--timeout", "2s")
+	i.ok(i.Client.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "mbcas-restore"}, &batchv1.Job{}))
 	i.stays(all, "a restore that did not end")
 	i.endJobs(true, func() { // the Job that is left is replaced
 		i.refused("mbcas-restore", "uninstall", "mbcas", "--timeout", "2m")

@@ -89,14 +89,19 @@ func TestEveryValueCounts(t *testing.T) {
 	if !slices.Equal(have, want) {
 		t.Fatalf("the table has the values %v, values.yaml %v", have, want)
 	}
+	without := map[string]map[string]object{} // by what another value needs
 	for path, e := range effects {
+		if without[e.with] == nil {
+			without[e.with] = byKey(rendered(t, "--set", e.with))
+		}
+		before := without[e.with]
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			set := path + "=" + e.set
 			if strings.HasPrefix(e.set, ".") || strings.HasPrefix(e.set, "[") {
 				set = path + e.set
 			}
-			before, after := byKey(rendered(t, "--set", e.with)), byKey(rendered(t, "--set", e.with, "--set", set))
+			after := byKey(rendered(t, "--set", e.with, "--set", set))
 			var changed []string
 			for k, o := range before {
 				if !reflect.DeepEqual(o, after[k]) {
