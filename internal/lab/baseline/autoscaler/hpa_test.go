@@ -27,40 +27,6 @@ func sync(h *HPA, w *simtest.Node, uses ...float64) int {
 	return scaleTo(actions)
 }
 
-// Two replicas with a request of 200m use 400m each: 200 %, or 2.5 times the target of 80 %, so
-// ceil(2.5 x 2) = 5; two may become max(2 x 2, 2 + 4) = 6 in a period. At the next sync three are
-// on their way. They count as using nothing: 800m of 1000m is 80 %, so five it stays. When each of
-// the five uses 40m, 20 % of its request, ceil(0.25 x 5) = 2 are wanted, and are had when the last
-// recommendation of 5 is more than 300 s old.
-func TestHPAGrowsAtOnceAndShrinksLate(t *testing.T) {
-	spec := sim.PodSpec{Workload: "web", Request: 200, Limit: 600}
-	w := simtest.NewNode(16, spec, spec)
-	h := NewHPA()
-	turn := func(each float64) int { return sync(h, w, each, each, each, each, each) }
-	h.Decide(&w.Snapshot)
-	if got := turn(0.4); got != 5 {
-		t.Fatalf("asked for %d, want 5", got)
-	}
-	if got := turn(0.4); got != 5 {
-		t.Fatalf("asked for %d while three are on their way, want 5", got)
-	}
-	for i := range 3 {
-		w.Pods = append(w.Pods, sim.PodSnapshot{ID: 2 + i, Spec: &spec, Request: 200, Limit: 600})
-	}
-	last := w.Now // of a recommendation of 5
-	for got := 0; got != 2; got = turn(0.04) {
-		if got != 0 {
-			t.Fatalf("asked for %d at %v", got, w.Now)
-		}
-		if w.Now > 2*last+10*time.Minute {
-			t.Fatal("never shrinks")
-		}
-	}
-	if waited := w.Now - last; waited <= 5*time.Minute || waited > 6*time.Minute {
-		t.Errorf("shrank %v after the last recommendation of five, want a little above 5 min", waited)
-	}
-}
-
 // Requests are 200m, the target is 80 %. Those that are not ready count as idle, but only against
 // growth.
 func TestHPADesired(t *testing.T) {

@@ -181,19 +181,6 @@ func TestVPAAdmitsPods(t *testing.T) {
 	}
 }
 
-// A sample is the mean of the last 15 s, and counts once.
-func TestVPASamplesOnce(t *testing.T) {
-	v := NewVPA(0)
-	w := simtest.NewNode(16, sim.PodSpec{Request: 500, Limit: 1000})
-	for w.Now <= 6*time.Minute {
-		v.Decide(&w.Snapshot)
-		w.Advance(time.Second, 0.5)
-	}
-	if samples, window := v.models["/pod/pod-0"].samples, v.metrics.pods[0].window; samples != 6 || window != 15*time.Second {
-		t.Errorf("%d samples of %v, want 6 of 15 s", samples, window)
-	}
-}
-
 // Both want 1168m, 868m and 968m more. The node has room for so much in all, 500m are taken: the
 // one that is off the most (968/200) is raised where it fits, and the other one waits; else that
 // one is raised where it fits.

@@ -64,14 +64,3 @@ func TestDemandIsScaled(t *testing.T) {
 		}
 	}
 }
-
-// 4 cores less 10 % are 3.6. Requests of 1 and 0.5 weigh 2:1. Both use 2 cores, throttled in no
-// period, so they want 2 each: 2.4 would be the first one's share, it gets 2; the second gets the
-// other 1.6. Lowering from 3 goes by /1.5 each 15 s: 3 -> 2 at once, and 3 -> 2 -> 1.6.
-func TestMaxMinLimitIsTheAllotment(t *testing.T) {
-	r := simtest.NewNode(4, simtest.Managed(1000, 3000), simtest.Managed(500, 3000))
-	got := r.Run(NewMaxMin(1), 40*time.Second, []float64{2, 2}, []float64{0, 0})
-	if want := []cpu.Milli{2000, 1600}; !slices.Equal(got, want) {
-		t.Errorf("limits %v, want %v", got, want)
-	}
-}

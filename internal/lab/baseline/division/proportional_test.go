@@ -1,7 +1,6 @@
 package division
 
 import (
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -10,25 +9,13 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/simtest"
 )
 
-// 3.6 cores are for sale. Weights 1 and 0.5, demands 1 and 2: bids 1000 x 1 and 500 x 2 are equal,
-// so the limits are 1.8 and 1.8. If the second wanted 4, its bid would be twice the first one's:
-// 1.2 and 2.4. To claim pays.
-func TestProportionalBidsByHand(t *testing.T) {
-	for _, c := range []struct{ demand, first, second float64 }{{2, 1.8, 1.8}, {4, 1.2, 2.4}} {
-		got := maxMin(3.6, []claim{bid(claim{weight: 1000, demand: 1}), bid(claim{weight: 500, demand: c.demand})})
-		if !simtest.AlmostEqual(got[0], c.first) || !simtest.AlmostEqual(got[1], c.second) {
-			t.Errorf("demand %v: limits %v, want %v and %v", c.demand, got, c.first, c.second)
-		}
-	}
-	if got := maxMin(3.6, []claim{bid(claim{weight: 1, floor: 0.1}), bid(claim{weight: 1, demand: 1})}); !simtest.AlmostEqual(got[0], 0.1) || math.IsNaN(got[1]) {
-		t.Errorf("a pod without demand: %v, want the floor", got)
-	}
-}
-
-// The limits are to be 1.8 each, as above. The first stands at 1.1, the second at 4. Decisions fall
-// at 15 s, 30 s, ..., each pod changes each 30 s at most, by x1.5 at most: 1.1 -> 1.65 (15 s), then
-// 1.65 -> 1.8 is 9 %, which is not worth it. 4 -> 2.67 (15 s) -> 1.8 (45 s: 2.67/1.5 = 1.78). After
-// the decision at 45 s the second pod, just lowered, uses 4 cores: 1.2 and 2.4 are due. At 60 s the
+// 3.6 cores are for sale. Weights 1 and 0.5, demands 1 and 2: the bids 1000 x 1 and 500 x 2 are
+// equal, so the limits are to be 1.8 each. If the second uses 4, its bid is twice the first one's:
+// to claim pays.
+//
+// The first stands at 1.1, the second at 4. Decisions fall at 15 s, 30 s, ..., each pod changes
+// each 30 s at most, by x1.5 at most: 1.1 -> 1.65 (15 s), then 1.65 -> 1.8 is 9 %, which is not
+// worth it. 4 -> 2.67 (15 s) -> 1.8 (45 s: 2.67/1.5 = 1.78). After the decision at 45 s the second pod, just lowered, uses 4 cores: 1.2 and 2.4 are due. At 60 s the
 // first is lowered, and at 75 s, 30 s after its last change, the second is raised. On another node
 // 1.63 -> 1.8 is 10.4 %, which is worth a resize.
 func TestProportionalBidsStepsAndCooldown(t *testing.T) {
