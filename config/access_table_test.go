@@ -241,9 +241,7 @@ func ofControllerRecords() []request {
 
 func ofKubelets() []request {
 	return slices.Concat(
-		rows{
-			{"get a token for the agent on its node", token(agentAccount, system+"/agent-1"), ""},
-		}.allowed(kubelet),
+		rows{{"get a token for the agent on its node", token(agentAccount, system+"/agent-1"), ""}}.allowed(kubelet),
 		rows{
 			{"get a token for the agent on node-2", token(agentAccount, system+"/agent-2"), "scheduled on a different node"},
 			{"get a token for no pod", token(agentAccount, ""), "not bound to a pod"},

@@ -119,9 +119,7 @@ func TestAccess(t *testing.T) {
 func TestAccessPage(t *testing.T) {
 	const path, begin, end = "../docs/security.md", "<!-- access -->\n", "<!-- end -->"
 	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before, rest, ok := strings.Cut(string(page), begin)
 	have, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
@@ -149,9 +147,7 @@ func TestAccessPage(t *testing.T) {
 	if !*update {
 		t.Fatalf("%s does not have the access table; go test ./config -run TestAccessPage -update rewrites it", path)
 	}
-	if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(before+begin+want+end+after), 0o644))
 }
 
 // oldest is the first version of Kubernetes that MBCAS supports.

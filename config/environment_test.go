@@ -73,7 +73,7 @@ func (e *environment) createNodes(t *testing.T) {
 		n.Status.DeclaredFeatures = []string{
 			"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 		}
-		e.must(t, e.Client.Status().Update(t.Context(), n))
+		must(t, e.Client.Status().Update(t.Context(), n))
 	}
 	for name, mode := range modes {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -134,13 +134,6 @@ func (e *environment) createRecords(t *testing.T) {
 	}
 }
 
-func (e *environment) must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func (e *environment) create(t *testing.T, o client.Object) {
 	t.Helper()
 	if err := e.Client.Create(t.Context(), o); err != nil {
@@ -151,7 +144,7 @@ func (e *environment) create(t *testing.T, o client.Object) {
 // asAdmin makes a request of the table as an administrator.
 func (e *environment) asAdmin(t *testing.T, send send) {
 	t.Helper()
-	e.must(t, send(call{t.Context(), e, e.Client}))
+	must(t, send(call{t.Context(), e, e.Client}))
 }
 
 // pod creates a pod with a container of each kind on node-1.
@@ -205,6 +198,13 @@ func (e *environment) awaitPolicies(t *testing.T) {
 func (e *environment) policies(t *testing.T) []admissionv1.ValidatingAdmissionPolicy {
 	t.Helper()
 	var list admissionv1.ValidatingAdmissionPolicyList
-	e.must(t, e.Client.List(context.Background(), &list)) // also while a test cleans up
+	must(t, e.Client.List(context.Background(), &list)) // also while a test cleans up
 	return list.Items
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

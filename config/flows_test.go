@@ -49,7 +49,7 @@ func (l *levelled) RoundTrip(r *http.Request) (*http.Response, error) {
 func (e *environment) levelled(t *testing.T, account client.ObjectKey, pod string) *levelled {
 	t.Helper()
 	token, err := apiserver.Token(t.Context(), e.Client, account, e.pods[system+"/"+pod])
-	e.must(t, err)
+	must(t, err)
 	l := &levelled{}
 	config := rest.AnonymousClientConfig(e.Config)
 	config.BearerToken, config.QPS = token, -1
@@ -58,7 +58,7 @@ func (e *environment) levelled(t *testing.T, account client.ObjectKey, pod strin
 		return l
 	})
 	l.Client, err = client.New(config, client.Options{Scheme: e.Client.Scheme()})
-	e.must(t, err)
+	must(t, err)
 	return l
 }
 
@@ -66,7 +66,7 @@ func (e *environment) levelled(t *testing.T, account client.ObjectKey, pod strin
 func (e *environment) level(t *testing.T, l *levelled) string {
 	t.Helper()
 	var all flowcontrolv1.PriorityLevelConfigurationList
-	e.must(t, e.Client.List(t.Context(), &all))
+	must(t, e.Client.List(t.Context(), &all))
 	for _, p := range all.Items {
 		if string(p.UID) == l.uid.Load() {
 			return p.Name
@@ -114,9 +114,9 @@ func TestFlows(t *testing.T) {
 func (e *environment) waiting(t *testing.T, level string) int {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(e.Config)
-	e.must(t, err)
+	must(t, err)
 	text, err := c.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	e.must(t, err)
+	must(t, err)
 	line := regexp.MustCompile(`(?m)^apiserver_flowcontrol_current_inqueue_requests\{[^}]*priority_level="` + level + `"\} (\d+)`)
 	n := 0
 	for _, found := range line.FindAllStringSubmatch(string(text), -1) {
@@ -135,10 +135,10 @@ func TestFloodWaitsAlone(t *testing.T) {
 	controller := e.levelled(t, controllerAccount, "controller")
 
 	// Clients ask for the API's resources first.
-	e.must(t, decide(web)(call{t.Context(), e, client.NewDryRunClient(agent.Client)}))
-	e.must(t, heartbeat(t.Context(), agent.Client))
-	e.must(t, heartbeat(t.Context(), other.Client))
-	e.must(t, controller.List(t.Context(), &corev1.PodList{}))
+	must(t, decide(web)(call{t.Context(), e, client.NewDryRunClient(agent.Client)}))
+	must(t, heartbeat(t.Context(), agent.Client))
+	must(t, heartbeat(t.Context(), other.Client))
+	must(t, controller.List(t.Context(), &corev1.PodList{}))
 	release, patches, none := make(chan struct{}), allocations(), admissionv1.SideEffectClassNone
 	answer, wait := apiserver.Review(admissionreview.AdmissionResponse{Allowed: true}), int32(30)
 	e.CreateUntilEnd(t, &admissionv1.ValidatingWebhookConfiguration{
@@ -175,9 +175,9 @@ func TestFloodWaitsAlone(t *testing.T) {
 	most := 0 // what has waited for 15 s is refused, and comes again a second later
 	for range beats {
 		most = max(most, e.waiting(t, agentRequests))
-		e.must(t, heartbeat(t.Context(), agent.Client))
-		e.must(t, heartbeat(t.Context(), other.Client))
-		e.must(t, controller.List(t.Context(), &corev1.PodList{}))
+		must(t, heartbeat(t.Context(), agent.Client))
+		must(t, heartbeat(t.Context(), other.Client))
+		must(t, controller.List(t.Context(), &corev1.PodList{}))
 	}
 	if most < flood/2 {
 		t.Errorf("at most %d requests of the flood waited beside the heartbeats of two agents, want %d", most, flood/2)
@@ -199,10 +199,10 @@ func (e *environment) narrow(t *testing.T, name string) (open func()) {
 	t.Helper()
 	set := func(limits flowcontrolv1.LimitedPriorityLevelConfiguration) (before flowcontrolv1.LimitedPriorityLevelConfiguration) {
 		var level flowcontrolv1.PriorityLevelConfiguration
-		e.must(t, e.Client.Get(context.Background(), client.ObjectKey{Name: name}, &level))
+		must(t, e.Client.Get(context.Background(), client.ObjectKey{Name: name}, &level))
 		before = *level.Spec.Limited.DeepCopy()
 		level.Spec.Limited = &limits
-		e.must(t, e.Client.Update(context.Background(), &level))
+		must(t, e.Client.Update(context.Background(), &level))
 		return before
 	}
 	none := int32(0)
@@ -210,7 +210,7 @@ func (e *environment) narrow(t *testing.T, name string) (open func()) {
 		NominalConcurrencyShares: &none, LendablePercent: &none, BorrowingLimitPercent: &none,
 	}
 	var level flowcontrolv1.PriorityLevelConfiguration
-	e.must(t, e.Client.Get(t.Context(), client.ObjectKey{Name: name}, &level))
+	must(t, e.Client.Get(t.Context(), client.ObjectKey{Name: name}, &level))
 	narrowed.LimitResponse = level.Spec.Limited.LimitResponse
 	before := set(narrowed)
 	return func() { set(before) }

@@ -200,12 +200,12 @@ func binding(policy string, actions ...admissionv1.ValidationAction) client.Obje
 func (e *environment) unbind(t *testing.T, policies []admissionv1.ValidatingAdmissionPolicy) {
 	t.Helper()
 	for _, p := range policies {
-		e.must(t, e.Client.Delete(t.Context(), binding(p.Name)))
+		must(t, e.Client.Delete(t.Context(), binding(p.Name)))
 	}
 	t.Cleanup(func() {
 		for _, p := range policies {
 			again := binding(p.Name, admissionv1.Deny, admissionv1.Audit)
-			e.must(t, e.Client.Create(context.Background(), again))
+			must(t, e.Client.Create(context.Background(), again))
 		}
 		e.awaitPolicies(t)
 	})

@@ -69,9 +69,7 @@ func kustomized(t *testing.T, overlay string) (objects []client.Object) {
 
 	types := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
-		if err := add(types); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add(types))
 	}
 	decoder := serializer.NewCodecFactory(types, serializer.EnableStrict).UniversalDeserializer()
 	for docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
@@ -79,9 +77,7 @@ func kustomized(t *testing.T, overlay string) (objects []client.Object) {
 		if errors.Is(err, io.EOF) {
 			return objects
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		o, _, err := decoder.Decode(doc, nil, nil)
 		if err != nil {
 			t.Fatalf("%s: %v in\n%s", overlay, err, doc)

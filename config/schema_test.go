@@ -76,9 +76,7 @@ func TestSchema(t *testing.T) {
 	}
 	stored, signal := decided(ns, "u1"), latency(ns)
 	for _, o := range []client.Object{stored, signal} {
-		if err := s.Client.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Client.Create(t.Context(), o))
 	}
 	another := latency(ns)
 	another.Name = "another"
@@ -289,13 +287,9 @@ func signalSchema(d *v1alpha1.DemandSignal, write func(context.Context, client.O
 func edited(t *testing.T, o client.Object, path string, value any) *unstructured.Unstructured {
 	t.Helper()
 	text, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	obj := &unstructured.Unstructured{}
-	if err := json.Unmarshal(text, &obj.Object); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &obj.Object))
 	kind := "PodAllocation"
 	switch o.(type) {
 	case *v1alpha1.DemandSignal:
@@ -335,22 +329,16 @@ func TestStoredAsWritten(t *testing.T) {
 	undecided.Spec = v1alpha1.PodAllocationSpec{NodeName: "n2", PodRef: undecided.Spec.PodRef}
 	for _, want := range []client.Object{pa, d, undecided} {
 		got := want.DeepCopyObject().(client.Object)
-		e := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		e(s.Client.Create(t.Context(), got)) // the answer has no status
+		must(t, s.Client.Create(t.Context(), got)) // the answer has no status
 		if want == d {
 			d.Spec.MinPercent, d.Spec.MaxPercent = 100, 200
 		}
 		status := want.DeepCopyObject().(client.Object)
 		status.SetResourceVersion(got.GetResourceVersion())
-		e(s.Client.Status().Update(t.Context(), status))
+		must(t, s.Client.Status().Update(t.Context(), status))
 		got.SetResourceVersion(status.GetResourceVersion())
-		e(s.Client.Update(t.Context(), got))
-		e(s.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got))
+		must(t, s.Client.Update(t.Context(), got))
+		must(t, s.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got))
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(metav1.ObjectMeta{}, metav1.TypeMeta{})); diff != "" {
 			t.Errorf("(-written +read):\n%s", diff)
 		}
@@ -360,9 +348,7 @@ func TestStoredAsWritten(t *testing.T) {
 	}
 	var list v1alpha1.PodAllocationList // the plugin lists those of a node
 	of := client.MatchingFields{"spec.nodeName": "n2"}
-	if err := s.Client.List(t.Context(), &list, client.InNamespace(ns), of); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Client.List(t.Context(), &list, client.InNamespace(ns), of))
 	if len(list.Items) != 1 || list.Items[0].Name != "u2" {
 		t.Errorf("objects of n2: %+v, want u2 alone", list.Items)
 	}
@@ -373,9 +359,7 @@ func TestColumns(t *testing.T) {
 	s := apiserver.Start(t)
 	ns := s.Namespace(t)
 	c, err := kubernetes.NewForConfig(s.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for resource, tt := range map[string]struct {
 		object client.Object
 		want   map[string]any
@@ -389,18 +373,12 @@ func TestColumns(t *testing.T) {
 			"Reason": nil, "Min": float64(100), "Max": float64(200), "Message": nil,
 		}},
 	} {
-		if err := s.Client.Create(t.Context(), tt.object); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Client.Create(t.Context(), tt.object))
 		body, err := c.RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion.String(), "namespaces", ns, resource).
 			SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var table metav1.Table
-		if err := json.Unmarshal(body, &table); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(body, &table))
 		shown := map[string]any{}
 		for i, c := range table.ColumnDefinitions {
 			shown[c.Name] = table.Rows[0].Cells[i]

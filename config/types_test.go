@@ -21,9 +21,9 @@ func TestTypes(t *testing.T) {
 	for _, policy := range e.policies(t) {
 		p := typed(policy)
 		e.create(t, p)
-		t.Cleanup(func() { e.must(t, e.Client.Delete(context.Background(), p)) })
+		t.Cleanup(func() { must(t, e.Client.Delete(context.Background(), p)) })
 		apiserver.Eventually(t, p.Name+" has been checked", func() (bool, any) {
-			e.must(t, e.Client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+			must(t, e.Client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
 			return p.Status.ObservedGeneration == p.Generation && p.Status.TypeChecking != nil, p.Status
 		})
 		known := false

@@ -52,12 +52,8 @@ func TestUninstall(t *testing.T) {
 			dir := t.TempDir()
 			notes, phases := filepath.Join(dir, "notes"), filepath.Join(dir, "phases")
 			stub := filepath.Join(dir, "kubectl")
-			if err := os.WriteFile(stub, []byte(kubectlStub), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(phases, []byte(strings.Join(c.phases, "\n")+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(stub, []byte(kubectlStub), 0o700))
+			must(t, os.WriteFile(phases, []byte(strings.Join(c.phases, "\n")+"\n"), 0o600))
 			cmd := exec.Command("sh", "uninstall.sh")
 			cmd.Env = append(os.Environ(), append(c.env, "KUBECTL="+stub, "REAL="+kubectl(t), "NOTES="+notes, "PHASES="+phases, "POLL=0")...)
 			out, err := cmd.CombinedOutput()

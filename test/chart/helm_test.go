@@ -101,17 +101,13 @@ func built(t *testing.T, components ...string) []object {
 	for _, c := range components {
 		text += fmt.Sprintf("- ../components/%s\n", c)
 	}
-	if err := errors.Join(err, files.WriteFile("/config/test/kustomization.yaml", []byte(text))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, files.WriteFile("/config/test/kustomization.yaml", []byte(text))))
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "/config/test")
 	if err != nil {
 		t.Fatalf("kustomize build of base with %v: %v", components, err)
 	}
 	out, err := made.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return objects(t, string(out))
 }
 
@@ -135,4 +131,11 @@ func (o object) name() string {
 		name = "hook " + name
 	}
 	return name
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -15,13 +15,9 @@ import (
 func observed(t *testing.T) (all []object) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "monitoring", "rules.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var spec map[string]any
-	if err := yaml.UnmarshalStrict(text, &spec); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict(text, &spec))
 	labels := func(more map[string]any) map[string]any {
 		more["app.kubernetes.io/name"] = "mbcas"
 		return more
@@ -31,14 +27,10 @@ func observed(t *testing.T) (all []object) {
 		"metadata": map[string]any{"name": "mbcas", "namespace": system, "labels": labels(map[string]any{})},
 	})
 	files, err := filepath.Glob(filepath.Join(root, "monitoring", "dashboards", "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, path := range files {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		file := filepath.Base(path)
 		name := "mbcas-dashboard-" + strings.TrimSuffix(strings.TrimPrefix(file, "mbcas-"), ".json")
 		all = append(all, object{

@@ -21,9 +21,7 @@ func TestRelease(t *testing.T) {
 	}
 	of := func(name string) []object {
 		text, err := os.ReadFile(filepath.Join(out, "v1.2.3", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return objects(t, string(text))
 	}
 	want := byKey(released(built(t)))

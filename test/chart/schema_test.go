@@ -144,13 +144,9 @@ func TestLint(t *testing.T) {
 // TestChartInAChart: a chart that depends on this one can be rendered, although Helm adds values to it.
 func TestChartInAChart(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "charts", "mbcas"), os.DirFS(chart)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(filepath.Join(dir, "charts", "mbcas"), os.DirFS(chart)))
 	text := "apiVersion: v2\nname: platform\nversion: 0.1.0\ndependencies: [{name: mbcas, version: 0.0.0-dev}]\n"
-	if err := os.WriteFile(filepath.Join(dir, "Chart.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "Chart.yaml"), []byte(text), 0o600))
 	const set = "mbcas.mode=enforce,global.a=b"
 	stdout, stderr, err := run(t, "template", "mbcas", dir, "--namespace", "mbcas-system", "--set", set)
 	if err != nil || len(objects(t, stdout)) < 40 {
@@ -162,13 +158,9 @@ func TestChartInAChart(t *testing.T) {
 func schemaFlags(t *testing.T, program string) map[string]map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(chart, "values.schema.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var s map[string]any
-	if err := json.Unmarshal(text, &s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &s))
 	found := map[string]map[string]any{}
 	for name, p := range at(s, "properties", program, "properties", "flags", "properties").(map[string]any) {
 		found[name] = p.(map[string]any)

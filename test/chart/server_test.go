@@ -51,9 +51,7 @@ func install(t *testing.T) *installation {
 	s, err := apiserver.Open(assets, func(env *envtest.Environment) {
 		env.CRDDirectoryPaths, env.ErrorIfCRDPathMissing = nil, false
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -199,9 +197,7 @@ func (i *installation) reportJobs(ctx context.Context, failed bool) error {
 func TestLifecycle(t *testing.T) {
 	all := rendered(t)
 	signal, err := os.ReadFile(root + "/config/samples/demand-signal.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	i := install(t)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: system, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},

@@ -62,9 +62,7 @@ var effects = map[string]struct{ set, with, objects string }{
 	"monitoring.dashboards":                {"true", "", dashboards},
 	"networkPolicy.enabled":                {"true", "", policies + " NetworkPolicy/mbcas-restore"},
 	"networkPolicy.metricsFrom":            {".team=monitoring", "networkPolicy.enabled=true", policies},
-	"users.role": {
-		"true", "", "ClusterRole/mbcas-plugin ClusterRole/mbcas-plugin-resize Role/mbcas-plugin",
-	},
+	"users.role":                           {"true", "", "ClusterRole/mbcas-plugin ClusterRole/mbcas-plugin-resize Role/mbcas-plugin"},
 	"users.subjects": {
 		"[0].kind=Group,users.subjects[0].name=devs", "users.role=true",
 		"ClusterRoleBinding/mbcas-plugin RoleBinding/mbcas-plugin",
@@ -78,13 +76,9 @@ var effects = map[string]struct{ set, with, objects string }{
 // TestEveryValueCounts: each value of values.yaml changes the objects that it is about, and no others.
 func TestEveryValueCounts(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var defaults map[string]any
-	if err := yaml.Unmarshal(text, &defaults); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(text, &defaults))
 	have, want := slices.Sorted(maps.Keys(effects)), slices.Sorted(slices.Values(paths("", defaults)))
 	if !slices.Equal(have, want) {
 		t.Fatalf("the table has the values %v, values.yaml %v", have, want)
@@ -245,17 +239,13 @@ func TestStrict(t *testing.T) {
 	for _, add := range []func(*runtime.Scheme) error{
 		scheme.AddToScheme, apiextensionsv1.AddToScheme, monitoringv1.AddToScheme,
 	} {
-		if err := add(types); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add(types))
 	}
 	decoder := serializer.NewCodecFactory(types, serializer.EnableStrict).UniversalDeserializer()
 	all := rendered(t, "--set", everything)
 	for _, o := range all {
 		text, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, _, err := decoder.Decode(text, nil, nil); err != nil {
 			t.Errorf("%s: %v", o.name(), err)
 		}
@@ -325,9 +315,7 @@ func TestNotes(t *testing.T) {
 			[]string{"in mode enforce. It resizes pods", "No PrometheusRule is made"}, []string{"PodMonitor"},
 		},
 		"monitoring.podMonitor=on,monitoring.rules=off": {nil, []string{"monitoring.coreos.com"}},
-		"mode=restore,uninstall.timeout=20m": {
-			[]string{"in mode restore. It returns", "--timeout 22m"}, nil,
-		},
+		"mode=restore,uninstall.timeout=20m":            {[]string{"in mode restore. It returns", "--timeout 22m"}, nil},
 		"uninstall.restore=false,crds.install=false": {
 			[]string{"create job restore-all --from=cronjob/mbcas-restore"}, []string{"--timeout"},
 		},

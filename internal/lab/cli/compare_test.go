@@ -63,9 +63,7 @@ func compared(t *testing.T, ctx context.Context, args ...string) (dir, text stri
 func content(t *testing.T, parts ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(parts...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(data)
 }
 
@@ -78,9 +76,7 @@ func TestCompare(t *testing.T) {
 		was := runtime.GOMAXPROCS(cpus)
 		dir, text, err := compared(t, t.Context(), args...)
 		runtime.GOMAXPROCS(was)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !strings.Contains(text, "8/8 runs\n") || !strings.Contains(text, "8 runs of 2 scenarios under 2 policies") {
 			t.Errorf("it says\n%s", text)
 		}
@@ -129,9 +125,7 @@ func TestCompareRefusesNames(t *testing.T) {
 		{"other", []string{"liar", "duel", "liar"}, "liar duel truth"},
 		{"other", []string{lie, mine}, `scenario lie: its reference "told" is not in the catalogue; add its file with --scenario`},
 	} {
-		if err := os.WriteFile(mine, []byte(strings.Replace(text, "name: told", "name: "+c.name, 1)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(mine, []byte(strings.Replace(text, "name: told", "name: "+c.name, 1)), 0o644))
 		var names []string
 		chosen, err := chooseScenarios(c.args, "")
 		for _, s := range chosen {
@@ -178,9 +172,7 @@ func TestCompareSaysWhatFails(t *testing.T) {
 func TestStopKeepsWhatIsDone(t *testing.T) {
 	lie, told := shop(t)
 	s, err := scenario.Read(lie)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	all, _ := choosePolicies(nil)

@@ -18,9 +18,7 @@ func TestFairness(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"fairness", "--nodes", "6", "--length", "60s", "--coordination-interval", "20s"}
 	out, err := lab(t, append(args, "--out", dir)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, text, _ := strings.Cut(out, "36/36 rounds of nodes\n")
 	if !strings.HasPrefix(text, "6 nodes, seed 1: ") || !strings.Contains(text, "with 12 replicas beside 2 to 10 tenants") {
 		t.Errorf("it says\n%s", out)

@@ -30,9 +30,7 @@ func TestFidelityReports(t *testing.T) {
 	}
 	var out, log bytes.Buffer
 	dir := t.TempDir()
-	if err := runFidelity(t.Context(), Streams{&out, &log}, length, dir, kernel); err != nil {
-		t.Fatal(err)
-	}
+	must(t, runFidelity(t.Context(), Streams{&out, &log}, length, dir, kernel))
 	for _, name := range []string{"fidelity.txt", "fidelity.csv"} {
 		text := content(t, dir, name)
 		for _, want := range []string{"alone", "p99, ms", "MBCAS, service steps up and down"} {

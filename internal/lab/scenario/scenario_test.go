@@ -21,13 +21,9 @@ import (
 // nothing else is; bounds and words are those of the checks.
 func TestSchemaIsTheStructs(t *testing.T) {
 	text, err := Schema()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var root schema
-	if err := json.Unmarshal(text, &root); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &root))
 	names := map[string]bool{}
 	for def, s := range root.Defs {
 		if s.Description == "" || s.Type == nil && s.Ref == "" {
@@ -119,9 +115,7 @@ func TestCatalogueRuns(t *testing.T) {
 // TestSetupBySeed: what is drawn depends on node and seed; names, limits and times do not.
 func TestSetupBySeed(t *testing.T) {
 	s, err := Find("uncontended-bursts", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a, same, seed, node := s.Setup(0, 1), s.Setup(0, 1), s.Setup(0, 2), s.Setup(1, 1)
 	if !reflect.DeepEqual(a, same) {
 		t.Error("the same node and seed give two set-ups")
@@ -167,9 +161,7 @@ pods:
       spin: 2
   - {name: api, role: honest, load: {requests: {rate: 3, serviceTime: 5ms}}}
 `), ".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := s.Setup(0, 1)
 	if got.Machine.Cores != 4 || got.Machine.Allocatable != 3500 || got.Length != time.Minute || got.WarmUp != 10*time.Second {
 		t.Errorf("the machine is %+v for %v after %v", got.Machine, got.Length, got.WarmUp)
@@ -244,18 +236,14 @@ func TestSteps(t *testing.T) {
 // TestExampleInDocs: the file in docs/lab.md is one.
 func TestExampleInDocs(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/lab.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, rest, _ := strings.Cut(string(page), "```yaml\n")
 	text, _, ok := strings.Cut(rest, "```")
 	if !ok {
 		t.Fatal("docs/lab.md has no YAML")
 	}
 	s, err := Parse("docs/lab.md", []byte(text), ".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	setup := s.Setup(0, 1)
 	setup.Length = s.WarmUp + time.Second
 	if r := sim.Run(setup, baseline.Static{}); r.Pods[0].Usage == 0 {
@@ -287,4 +275,11 @@ func reflectFields(t reflect.Type, all map[string]bool) map[string]bool {
 		}
 	}
 	return all
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -30,9 +30,7 @@ pods:
 func TestStrictFiles(t *testing.T) {
 	dir := t.TempDir()
 	for file, text := range map[string]string{"bad.csv": "ts,value\n0,1\n60,x\n", "back.csv": "ts,value\n60,1\n0,1\n", "empty.txt": "\n", "three.txt": "1\n2\n3\n", "no-comma.csv": "1\n"} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
 	}
 	swap := func(old, new string) string {
 		if !strings.Contains(good, old) {

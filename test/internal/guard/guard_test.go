@@ -88,9 +88,7 @@ func TestRequests(t *testing.T) {
 		"a malformed one":           {user: Controller, of: "patch resize", code: 400, fault: true},
 		"a forbidden one":           {user: Controller, of: "patch resize", code: 403, fault: true},
 		"an invalid one":            {user: Controller, of: "patch resize", code: 422, fault: true},
-		"one over a quota": {
-			user: Controller, of: "patch resize", code: 403, message: "exceeded quota", fault: true,
-		},
+		"one over a quota":          {user: Controller, of: "patch resize", code: 403, message: "exceeded quota", fault: true},
 		"one too many for now":      {user: Controller, of: "patch resize", code: 429, busy: true},
 		"one that fails":            {user: Controller, of: "patch resize", code: 500, busy: true},
 		"one without a server":      {user: Controller, of: "patch resize", code: 503, busy: true},

@@ -17,9 +17,7 @@ const programs = "../../programs"
 // the programs that are no packages of ours.
 func TestPins(t *testing.T) {
 	versions, err := SkewVersions(programs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if d := cmp.Diff([]string{"1.35", "1.37"}, versions); d != "" {
 		t.Errorf("versions (-want +got):\n%s", d)
 	}
@@ -29,13 +27,9 @@ func TestPins(t *testing.T) {
 	}
 	for folder, recipe := range recipes {
 		raw, err := os.ReadFile(filepath.Join(folder, "go.mod"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		gomod, err := modfile.Parse("go.mod", raw, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		kubernetes := pin(gomod, KubernetesModule)
 		if folder != programs && filepath.Base(folder) != "v"+minor(kubernetes) || pin(gomod, EtcdModule) == "" {
 			t.Errorf("%s has Kubernetes %q and etcd %q", folder, kubernetes, pin(gomod, EtcdModule))
@@ -62,15 +56,11 @@ func TestOpenVersion(t *testing.T) {
 	open := func(version string) Cache {
 		t.Helper()
 		cache, err := OpenVersion(t.Context(), programs, version)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return cache
 	}
 	own, err := Open(t.Context(), programs, Kubernetes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, version := range []string{"", minor(own.Versions[KubernetesModule])} {
 		if got := open(version); got.Dir() != own.Dir() {
 			t.Errorf("the cluster's own version, %q, is in %s, want %s", version, got.Dir(), own.Dir())

@@ -17,17 +17,11 @@ func TestTools(t *testing.T) {
 	}
 	for _, name := range ToolNames() {
 		cache, err := OpenTool(t.Context(), "../../programs", name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		raw, err := os.ReadFile(filepath.Join(cache.Source, "go.mod"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		gomod, err := modfile.Parse("go.mod", raw, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, p := range tools[name].Programs {
 			if !slices.ContainsFunc(gomod.Tool, func(t *modfile.Tool) bool { return t.Path == p.Package }) {
 				t.Errorf("%s/go.mod: %s is no tool of it, so go.sum need not cover it", cache.Source, p.Package)
