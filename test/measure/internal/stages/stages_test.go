@@ -33,34 +33,6 @@ func marks(ms ...int) Marks {
 
 var nearly = cmpopts.EquateApprox(0, 1e-9)
 
-func TestStages(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		in   Marks
-		want Split
-	}{
-		{"all", marks(400, 1400, 1430, 1450, 0, 1460, 1490, 1550), Split{Spans: []Span{
-			{"sampling", 0.4}, {"evidence", 1}, {"publish", 0.03}, {"watch and queue", 0.02}, {"decide", 0.01},
-			{"resize", 0.03}, {"kubelet", 0.06},
-		}}},
-		{"first resize of a pod", marks(400, 1400, 1430, 1450, 1460, 1480, 1500, 1550), Split{Spans: []Span{
-			{"sampling", 0.4}, {"evidence", 1}, {"publish", 0.03}, {"watch and queue", 0.02}, {"decide", 0.01},
-			{"dry run", 0.02}, {"resize", 0.02}, {"kubelet", 0.05},
-		}}},
-		// The first round after the step raises.
-		{"at once", marks(400, 400, 430, 450, 0, 460, 490, 550), Split{Spans: []Span{
-			{"sampling", 0.4}, {"evidence", 0}, {"publish", 0.03}, {"watch and queue", 0.02}, {"decide", 0.01},
-			{"resize", 0.03}, {"kubelet", 0.06},
-		}}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, Divide(c.in), nearly); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
 // TestWhatWasNotRecorded: stages whose ends are unknown, or out of order, are named together.
 func TestWhatWasNotRecorded(t *testing.T) {
 	for _, c := range []struct {
