@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // helmLabels are what the chart adds to the labels of each object.
@@ -94,25 +96,7 @@ func unequal(path string, want, got any) (faults []string) {
 }
 
 // clone is a copy that shares nothing.
-func clone(o object) object { return object(copied(map[string]any(o)).(map[string]any)) }
-
-func copied(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		c := map[string]any{}
-		for k, e := range v {
-			c[k] = copied(e)
-		}
-		return c
-	case []any:
-		c := make([]any, len(v))
-		for i, e := range v {
-			c[i] = copied(e)
-		}
-		return c
-	}
-	return v
-}
+func clone(o object) object { return runtime.DeepCopyJSON(o) }
 
 // pairs are values, and components of config that make the same.
 var pairs = map[string]struct{ set, components string }{

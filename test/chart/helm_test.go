@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
@@ -113,14 +114,7 @@ func built(t *testing.T, components ...string) []object {
 
 // at is what stands at a path of an object; nil: nothing.
 func at(o object, path ...string) any {
-	var v any = map[string]any(o)
-	for _, key := range path {
-		m, ok := v.(map[string]any)
-		if !ok {
-			return nil
-		}
-		v = m[key]
-	}
+	v, _, _ := unstructured.NestedFieldNoCopy(o, path...)
 	return v
 }
 

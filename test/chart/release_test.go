@@ -1,9 +1,11 @@
 package chart_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +26,7 @@ func TestRelease(t *testing.T) {
 		must(t, err)
 		return objects(t, string(text))
 	}
-	want := byKey(released(built(t)))
+	want := byKey(released(t, built(t)))
 	installed := byKey(of("install.yaml"))
 	for _, fault := range unequal("install.yaml", anyMap(want), anyMap(installed)) {
 		t.Error(fault)
@@ -62,30 +64,16 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// released are objects with the images of the release.
-func released(all []object) (with []object) {
-	for _, o := range all {
-		with = append(with, object(renamed(map[string]any(o)).(map[string]any)))
-	}
-	return with
-}
+// image is one of ours, as a whole value.
+var image = regexp.MustCompile(`"mbcas\.io/([\w-]+):dev"`)
 
-func renamed(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for k, e := range v {
-			v[k] = renamed(e)
-		}
-	case []any:
-		for i, e := range v {
-			v[i] = renamed(e)
-		}
-	case string:
-		if name, ok := strings.CutPrefix(v, "mbcas.io/"); ok && strings.HasSuffix(name, ":dev") {
-			return "ghcr.io/mbcas/" + strings.TrimSuffix(name, "dev") + "v1.2.3"
-		}
-	}
-	return v
+// released are objects with the images of the release.
+func released(t *testing.T, all []object) (with []object) {
+	t.Helper()
+	text, err := json.Marshal(all)
+	must(t, err)
+	must(t, json.Unmarshal(image.ReplaceAll(text, []byte(`"ghcr.io/mbcas/$1:v1.2.3"`)), &with))
+	return with
 }
 
 func anyMap(all map[string]object) map[string]any {

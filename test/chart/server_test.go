@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -258,7 +259,7 @@ func TestTakeOver(t *testing.T) {
 	for _, o := range made {
 		u := &unstructured.Unstructured{Object: clone(o)}
 		i.ok(i.Client.Create(t.Context(), u, client.FieldOwner("kubectl-client-side-apply")))
-		specs[key(o)] = copied(u.Object["spec"])
+		specs[key(o)] = runtime.DeepCopyJSONValue(u.Object["spec"])
 	}
 	i.refused("invalid ownership metadata", "install", "mbcas", "charts/mbcas")
 	i.must("install", "mbcas", "charts/mbcas", "--take-ownership", "--force-conflicts")
