@@ -111,7 +111,7 @@ func TestTheCRDMayVanish(t *testing.T) {
 }
 
 // TestRestoreAll: beside a running controller every pod is restored, and stays there. What cannot be
-// restored is named: TestNamesWhatIsNotRestored (internal/restore).
+// restored is named: TestEndsWithoutProgress (internal/restore).
 func TestRestoreAll(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		r.start()
