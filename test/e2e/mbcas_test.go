@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -57,7 +58,8 @@ func (s *suite) mostOfNode(q cpu.Milli) bool { return q > s.supply()*6/10 }
 func (s *suite) supply() cpu.Milli {
 	var lease coordinationv1.Lease
 	err := s.Get(context.Background(), client.ObjectKey{Namespace: system, Name: kube.AgentLease(s.node)}, &lease)
-	if m, bad := allocation.ParseNodeMarket(lease.Annotations[kube.MarketKey]); err == nil && bad == nil && m.Supply > 0 {
+	m, bad := allocation.ParseNodeMarket(lease.Annotations[kube.MarketKey])
+	if errors.Join(err, bad) == nil && m.Supply > 0 {
 		s.sold = m.Supply
 	}
 	return s.sold

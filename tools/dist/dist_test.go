@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// fake is a release whose plugins are texts in archives, of which packing is quick. In bills of materials, which are made
-// after the archives, each program is this one.
+// fake is a release whose plugins are texts in archives, of which packing is quick. In bills of materials, which
+// are made after the archives, each program is this one.
 func fake(t *testing.T) release {
 	t.Helper()
 	t.Setenv("SOURCE_DATE_EPOCH", "1000000000") // the checkout may have no history

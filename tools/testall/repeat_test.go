@@ -103,7 +103,8 @@ func TestOnceMoreWaits(t *testing.T) {
 		return r.goTestRepeating(t.Context(), "", nil, nil, "./...")
 	})
 	r.results.summary()
-	if want := "flaky: m/cli A\n\n2 passed, 0 failed, 0 skipped\n"; err != nil || !strings.HasSuffix(out.String(), want) {
+	want := "flaky: m/cli A\n\n2 passed, 0 failed, 0 skipped\n"
+	if err != nil || !strings.HasSuffix(out.String(), want) {
 		t.Errorf("want %q at the end, no error: %v\n%s", want, err, out.String())
 	}
 }

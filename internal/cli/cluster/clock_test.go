@@ -24,11 +24,13 @@ func TestServerNow(t *testing.T) {
 		} {
 			var clock Clock
 			answer := clock.Wrap(roundTripper(func(*http.Request) (*http.Response, error) {
-				return &http.Response{Header: http.Header{"Date": {c.header}}}, nil
+				return &http.Response{Header: http.Header{"Date": {c.header}}, Body: http.NoBody}, nil
 			}))
-			if _, err := answer.RoundTrip(nil); err != nil {
+			response, err := answer.RoundTrip(nil)
+			if err != nil {
 				t.Fatal(err)
 			}
+			response.Body.Close()
 			a := &Access{Now: time.Now, Ahead: clock.Ahead}
 			if got := a.ServerNow().Sub(here); got != c.want {
 				t.Errorf("%s: the server is ahead by %v, want %v", name, got, c.want)

@@ -77,6 +77,7 @@ func TestPodChanges(t *testing.T) {
 func TestRequests(t *testing.T) {
 	const late = "Timeout: request did not complete within requested timeout - context deadline exceeded"
 	const cut = "Timeout: request did not complete within requested timeout - context canceled"
+	const quota = "exceeded quota"
 	for name, c := range map[string]struct {
 		user, of, uri, message string // of: verb and subresource
 		code                   int
@@ -88,7 +89,7 @@ func TestRequests(t *testing.T) {
 		"a malformed one":           {user: Controller, of: "patch resize", code: 400, fault: true},
 		"a forbidden one":           {user: Controller, of: "patch resize", code: 403, fault: true},
 		"an invalid one":            {user: Controller, of: "patch resize", code: 422, fault: true},
-		"one over a quota":          {user: Controller, of: "patch resize", code: 403, message: "exceeded quota", fault: true},
+		"one over a quota":          {user: Controller, of: "patch resize", code: 403, message: quota, fault: true},
 		"one too many for now":      {user: Controller, of: "patch resize", code: 429, busy: true},
 		"one that fails":            {user: Controller, of: "patch resize", code: 500, busy: true},
 		"one without a server":      {user: Controller, of: "patch resize", code: 503, busy: true},
@@ -100,7 +101,7 @@ func TestRequests(t *testing.T) {
 		"a pod deleted":             {user: "admin", of: "delete ", code: 200},
 		"an eviction":               {user: "admin", of: "create eviction", code: 201, fault: true},
 		"an eviction by the VPA":    {user: "system:serviceaccount:x:vpa-updater", of: "create eviction", code: 201},
-		"a new pod over a quota":    {user: "admin", of: "create ", code: 403, message: "exceeded quota", fault: true},
+		"a new pod over a quota":    {user: "admin", of: "create ", code: 403, message: quota, fault: true},
 		"a new pod not permitted":   {user: "admin", of: "create ", code: 403, message: "no"},
 	} {
 		var r Report

@@ -38,7 +38,9 @@ func TestValidate(t *testing.T) {
 		"overlap":           {pods("10.96.4.0/24"), []string{"overlap"}},
 		"reserve of a word": {func(c *Config) { c.SystemReservedCPU = "much" }, []string{"--system-reserved-cpu"}},
 		"no HPA period":     {func(c *Config) { c.HPASync = 0 }, []string{"--hpa-sync"}},
-		"several":           {func(c *Config) { c.NodeName, c.HPASync = "../x", time.Hour }, []string{"DNS label", "--hpa-sync"}},
+		"several": {
+			func(c *Config) { c.NodeName, c.HPASync = "../x", time.Hour }, []string{"DNS label", "--hpa-sync"},
+		},
 	}
 	for name, tt := range tests {
 		c := Default("/var/lib/x")
