@@ -62,7 +62,9 @@ var effects = map[string]struct{ set, with, objects string }{
 	"monitoring.dashboards":                {"true", "", dashboards},
 	"networkPolicy.enabled":                {"true", "", policies + " NetworkPolicy/mbcas-restore"},
 	"networkPolicy.metricsFrom":            {".team=monitoring", "networkPolicy.enabled=true", policies},
-	"users.role":                           {"true", "", "ClusterRole/mbcas-plugin ClusterRole/mbcas-plugin-resize Role/mbcas-plugin"},
+	"users.role": {
+		"true", "", "ClusterRole/mbcas-plugin ClusterRole/mbcas-plugin-resize Role/mbcas-plugin",
+	},
 	"users.subjects": {
 		"[0].kind=Group,users.subjects[0].name=devs", "users.role=true",
 		"ClusterRoleBinding/mbcas-plugin RoleBinding/mbcas-plugin",
@@ -315,7 +317,9 @@ func TestNotes(t *testing.T) {
 			[]string{"in mode enforce. It resizes pods", "No PrometheusRule is made"}, []string{"PodMonitor"},
 		},
 		"monitoring.podMonitor=on,monitoring.rules=off": {nil, []string{"monitoring.coreos.com"}},
-		"mode=restore,uninstall.timeout=20m":            {[]string{"in mode restore. It returns", "--timeout 22m"}, nil},
+		"mode=restore,uninstall.timeout=20m": {
+			[]string{"in mode restore. It returns", "--timeout 22m"}, nil,
+		},
 		"uninstall.restore=false,crds.install=false": {
 			[]string{"create job restore-all --from=cronjob/mbcas-restore"}, []string{"--timeout"},
 		},
