@@ -129,11 +129,10 @@ func (r *reporter) readAll(ctx context.Context, a *cluster.Access, s format.Stre
 				if err != nil {
 					r.report.Failed = append(r.report.Failed, fmt.Sprintf("node %s: %v", agent.Spec.NodeName, err))
 				}
-				done := r.report.Nodes + len(r.report.Failed)
-				r.mu.Unlock()
 				if len(agents) > 1 {
-					fmt.Fprintf(s.Err, "%d of %d nodes\n", done, len(agents))
+					fmt.Fprintf(s.Err, "%d of %d nodes\n", r.report.Nodes+len(r.report.Failed), len(agents))
 				}
+				r.mu.Unlock()
 			}
 		})
 	}
