@@ -78,8 +78,8 @@ type suite struct {
 	remote bool
 	// slower is the factor of every deadline: 1 on a real node.
 	slower int
-	// sold is what its agent last said that it sells.
-	sold cpu.Milli
+	// lastSupply is that of its market, or its allocatable CPU before it was read.
+	lastSupply cpu.Milli
 	// log is the API server's audit log since the test began.
 	log audit.Log
 }
@@ -129,7 +129,7 @@ func start(t *testing.T, prepare ...func(*suite)) *suite {
 // use makes a node the one that the pods of the test run on.
 func (s *suite) use(node corev1.Node) {
 	s.node = node.Name
-	s.sold = cpu.Milli(node.Status.Allocatable.Cpu().MilliValue())
+	s.lastSupply = cpu.Milli(node.Status.Allocatable.Cpu().MilliValue())
 }
 
 // cluster is a command of the program that runs the local cluster.

@@ -26,7 +26,7 @@ func (s *suite) reaches(t *testing.T, most time.Duration, pod *corev1.Pod, what 
 	s.wait(t, most, pod.Labels["app"]+" "+what, func() (bool, string) {
 		now := s.quota(t, pod)
 		pa, err := s.allocation(t, pod)
-		return suits(now), orError(err, "quota %v; %s", now, summary(pa))
+		return suits(now), orError(err, "quota %v, supply of the node %v; %s", now, s.supply(t), summary(pa))
 	})
 }
 
@@ -47,22 +47,34 @@ func (s *suite) raise(t *testing.T, most time.Duration, pod *corev1.Pod) {
 // rises waits until the pod may use most of the node.
 func (s *suite) rises(t *testing.T, most time.Duration, pod *corev1.Pod) {
 	t.Helper()
-	s.reaches(t, most, pod, "may use most of the node", s.mostOfNode)
+	s.reaches(t, most, pod, "may use most of the node", func(q cpu.Milli) bool { return s.mostOfNode(t, q) })
 }
 
-// mostOfNode says whether a pod may have that only where the others leave it.
-func (s *suite) mostOfNode(q cpu.Milli) bool { return q > s.supply()*6/10 }
+// falls waits until the pod may no longer use most of the node.
+func (s *suite) falls(t *testing.T, most time.Duration, pod *corev1.Pod) {
+	t.Helper()
+	const what = "is lowered to about half of the node"
+	s.reaches(t, most, pod, what, func(q cpu.Milli) bool { return !s.mostOfNode(t, q) })
+}
 
-// supply is what the agent of the node says that it sells: less while processes that are not in pods
-// use CPU. While that cannot be read, it is as it was.
-func (s *suite) supply() cpu.Milli {
+// mostOfNode says whether a pod may have that only where the others leave it, and where its limit was
+// raised.
+func (s *suite) mostOfNode(t *testing.T, q cpu.Milli) bool {
+	return q > max(declared, s.supply(t)*6/10)
+}
+
+// supply is that of the node's market as its agent last published it: less than the allocatable CPU
+// while processes that are not in pods use much. A Lease that cannot be read changes nothing.
+func (s *suite) supply(t *testing.T) cpu.Milli {
+	ctx, cancel := context.WithTimeout(t.Context(), s.deadline(5*time.Second))
+	defer cancel()
 	var lease coordinationv1.Lease
-	err := s.Get(context.Background(), client.ObjectKey{Namespace: system, Name: kube.AgentLease(s.node)}, &lease)
+	err := s.Get(ctx, client.ObjectKey{Namespace: system, Name: kube.AgentLease(s.node)}, &lease)
 	m, bad := allocation.ParseNodeMarket(lease.Annotations[kube.MarketKey])
 	if errors.Join(err, bad) == nil && m.Supply > 0 {
-		s.sold = m.Supply
+		s.lastSupply = m.Supply
 	}
-	return s.sold
+	return s.lastSupply
 }
 
 // allocation is the pod's PodAllocation.

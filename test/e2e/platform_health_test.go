@@ -81,7 +81,7 @@ func (p *platform) noDisruptionNoDecrease(t *testing.T) {
 func (p *platform) harmfulDecreaseIsRolledBack(t *testing.T) {
 	p.contend(t)
 	frail := p.contended["frail"]
-	p.reaches(t, 3*time.Minute, frail, "is lowered", p.aboutHalf)
+	p.falls(t, 3*time.Minute, frail)
 	p.setLoad(t, frail, map[string]any{"threads": 1, "unhealthy": true})
 	p.waitAllocation(t, time.Minute, frail, "records the harmful decrease", func(pa *v1alpha1.PodAllocation) bool {
 		return !pa.Status.Rollback.LastHarmfulDecreaseTime.IsZero()
@@ -93,9 +93,9 @@ func (p *platform) harmfulDecreaseIsRolledBack(t *testing.T) {
 	p.pods(t, contended)
 	p.rounds(t, 15)
 	p.hasNoDecrease(t, frail, reasons.UnhealthyAfterDecrease)
-	if q, other := p.quota(t, frail), p.quota(t, p.contended["other"]); !p.mostOfNode(q) || !belowDeclared(other) {
+	if q, other := p.quota(t, frail), p.quota(t, p.contended["other"]); !p.mostOfNode(t, q) || !belowDeclared(other) {
 		t.Errorf("it has %v, want most of %v; the other pod has %v, want less than %v",
-			q, p.sold, other, contendedDeclared)
+			q, p.lastSupply, other, contendedDeclared)
 	}
 }
 

@@ -35,7 +35,7 @@ func (r *repo) goTestRepeating(ctx context.Context, dir string, env, flags []str
 	for _, f := range failed {
 		fmt.Fprintf(r.out, "   once more, alone: %s\n", f)
 		again := *r
-		again.results = newResults(r.out, r.results.strict)
+		again.results = r.results.apart()
 		once := append(slices.Clone(flags), "-run=^"+f.test+"$")
 		if err := again.goTest(ctx, dir, env, once, f.pkg); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -80,31 +81,43 @@ func TestOnceMore(t *testing.T) {
 	}
 }
 
-// TestOnceMoreWaits: a test runs once more when those beside it have ended, and both are counted.
+// TestOnceMoreWaits: a test runs once more when those beside it have ended, and all are counted.
 func TestOnceMoreWaits(t *testing.T) {
 	bin := t.TempDir()
+	failed := func(pkg, test string) string {
+		return fmt.Sprintf(`{"Action":"fail","Package":%q,"Test":%q}
+			{"Action":"output","Package":%[1]q,"Output":"FAIL\n"}
+			{"Action":"fail","Package":%[1]q}`, pkg, test)
+	}
 	write(t, bin, map[string]string{
-		"first": `{"Action":"fail","Package":"m/cli","Test":"A"}` + "\n" + `{"Action":"output","Package":"m/cli",` +
-			`"Output":"FAIL\n"}` + "\n" + `{"Action":"fail","Package":"m/cli"}`,
+		"first":  failed("m/cli", "A"),
 		"second": `{"Action":"pass","Package":"m/cli","Test":"A"}` + "\n" + `{"Action":"pass","Package":"m/cli"}`,
-		"go":     "#!/bin/sh\ncase \"$*\" in\n*-run=*) test -e ended && cat second ;;\n*) cat first ;;\nesac\n",
+		"beside": failed("m/pure", "B"),
+		"go": "#!/bin/sh\ncase \"$*\" in\n*-run=*) test -e ended && cat second ;;\n" +
+			"*/pure) cat beside; exit 1 ;;\n*) cat first; exit 1 ;;\nesac\n",
 	})
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	var out strings.Builder
-	r := &repo{root: bin, out: &out, results: newResults(&out, true)}
-	waits := make(chan struct{})
+	r := &repo{root: bin, out: newProgress(&out)}
+	r.results = newResults(r.out, false)
+	waits, broken := make(chan struct{}), errors.New("broken")
 	err := r.beside(func(r *repo) error {
 		<-waits
-		r.results.passed++
-		return os.WriteFile(filepath.Join(bin, "ended"), nil, 0o600)
+		err := r.goTest(t.Context(), "", nil, nil, "./pure")
+		r.results.skip("m/pure", "C", "why")
+		return errors.Join(err, os.WriteFile(filepath.Join(bin, "ended"), nil, 0o600), broken)
 	}, func(r *repo) error {
-		alone, wait := r.alone, sync.OnceFunc(func() { close(waits) })
-		r.alone = func() error { wait(); return alone() }
+		alone, begin := r.alone, sync.OnceFunc(func() { close(waits) })
+		defer begin()
+		r.alone = func() error { begin(); return alone() }
 		return r.goTestRepeating(t.Context(), "", nil, nil, "./...")
 	})
 	r.results.summary()
-	want := "flaky: m/cli A\n\n2 passed, 0 failed, 0 skipped\n"
-	if err != nil || !strings.HasSuffix(out.String(), want) {
-		t.Errorf("want %q at the end, no error: %v\n%s", want, err, out.String())
+	if !errors.Is(err, broken) || strings.Count(err.Error(), "broken") != 1 || len(r.results.ended) != 2 {
+		t.Errorf("%v, %d records; want one error of the tests beside, two records", err, len(r.results.ended))
+	}
+	want := "\nskipped:\n  m/pure C: why\n\nfailed:\n  m/pure B\nflaky: m/cli A\n\n1 passed, 1 failed, 1 skipped\n"
+	if !strings.HasSuffix(out.String(), want) {
+		t.Errorf("want %q at the end:\n%s", want, out.String())
 	}
 }

@@ -180,6 +180,13 @@ func (r *results) skip(pkg, test, reason string) {
 	r.skips = append(r.skips, f.String()+": "+reason)
 }
 
+// apart are results of the same run that are counted beside these, until take.
+func (r *results) apart() *results {
+	o := newResults(r.out, r.strict)
+	o.perTest, o.where, o.total0, o.stolen0 = r.perTest, r.where, r.total0, r.stolen0
+	return o
+}
+
 // take adds what was counted apart.
 func (r *results) take(o *results) {
 	r.passed, r.failed, r.skipped = r.passed+o.passed, r.failed+o.failed, r.skipped+o.skipped

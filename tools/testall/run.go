@@ -62,7 +62,7 @@ func (r *repo) commit(ctx context.Context) string {
 // counted is no error.
 func (r *repo) goTest(ctx context.Context, dir string, env, flags []string, packages ...string) error {
 	before := r.results.failed
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-json"}, flags, packages)...)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-json", anyClone}, flags, packages)...)
 	cmd.Dir, cmd.Env = filepath.Join(r.root, dir), append(os.Environ(), env...)
 	events, written := io.Pipe()
 	cmd.Stdout = written

@@ -123,9 +123,12 @@ const (
 // it, on a busy machine either.
 const hung = "-timeout=30m"
 
+// anyClone has what one clone compiled serve all others.
+const anyClone = "-trimpath"
+
 // unit runs every package that needs no node, in all modules. Packages with an API server run one
 // at a time, so that no two servers take the CPU from one another; they wait for much, so the others
-// run beside them, one at a time, too. Without the programs of the API server its tests are skipped.
+// run beside them. Without the programs of the API server its tests are skipped.
 func (r *repo) unit(ctx context.Context) error {
 	assets, err := r.assets(ctx)
 	if err != nil {
@@ -136,27 +139,28 @@ func (r *repo) unit(ctx context.Context) error {
 		return err
 	}
 	race, env := r.race(), []string{"KUBEBUILDER_ASSETS=" + assets}
-	flags := []string{"-vet=off", hung, "-p=1"}       // make check vets
-	always := append(slices.Clone(flags), "-count=1") // go test keeps results of pure packages only
-	raced := slices.Concat(always, race)
+	flags := func(atOnce int, more ...string) []string { // make check vets
+		return append([]string{"-vet=off", hung, fmt.Sprint("-p=", max(1, atOnce))}, more...)
+	}
 	r.compile(ctx, race, slices.Concat(p.server, p.concurrent))
 	r.compile(ctx, nil, p.pure)
 	return r.beside(func(r *repo) error {
+		others := runtime.GOMAXPROCS(0) - 1
 		return errors.Join(
-			r.goTest(ctx, "", env, flags, p.pure...),
-			r.goTest(ctx, "", env, raced, p.concurrent...),
-			r.goTest(ctx, clusterModule, env, always, "./internal/...", "./cmd/..."))
+			r.goTest(ctx, "", env, flags(others), p.pure...), // go test keeps their results
+			r.goTest(ctx, "", env, flags(others, append(race, "-count=1")...), p.concurrent...),
+			r.goTest(ctx, clusterModule, env, flags(others, "-count=1"), "./internal/...", "./cmd/..."))
 	}, func(r *repo) error {
 		return errors.Join(
-			r.goTestRepeating(ctx, "", env, raced, p.server...),
-			r.goTestRepeating(ctx, chartModule, env, always, "./..."))
+			r.goTestRepeating(ctx, "", env, flags(1, append(race, "-count=1")...), p.server...),
+			r.goTestRepeating(ctx, chartModule, env, flags(1, "-count=1"), "./..."))
 	})
 }
 
 // beside runs tests, and beside them others, which may run once more: when nothing runs beside them.
 func (r *repo) beside(tests, repeating func(*repo) error) error {
 	one, two := *r, *r
-	one.results = newResults(r.out, r.results.strict)
+	one.results = r.results.apart()
 	ended := make(chan error, 1)
 	go func() { ended <- tests(&one) }()
 	two.alone = sync.OnceValue(func() error { return <-ended })
@@ -181,7 +185,7 @@ func (r *repo) racePure(ctx context.Context) error {
 // compile compiles the tests of packages before any of them runs. What does not compile fails in
 // its test.
 func (r *repo) compile(ctx context.Context, flags, packages []string) {
-	args := slices.Concat([]string{"list", "-e", "-export", "-test", "-f="}, flags, packages)
+	args := slices.Concat([]string{"list", "-e", "-export", "-test", "-f=", anyClone}, flags, packages)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Stdout = r.root, io.Discard
 	_ = cmd.Run()
