@@ -164,7 +164,7 @@ var (
 	programs  = []string{"cmd/", "tools/", "test/"}
 	testsOnly = []string{
 		"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/fakekubelet",
-		"internal/testing/podtest", "internal/testing/faults", "internal/testing/memapi",
+		"internal/testing/atlength", "internal/testing/podtest", "internal/testing/faults", "internal/testing/memapi",
 		"internal/testing/history", "internal/testing/schedule", "internal/testing/loads", "internal/testing/metricset", "internal/testing/recordings",
 		"internal/lab/simtest",
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/cli"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/security.md")
@@ -160,7 +161,7 @@ func TestAccessOnOldest(t *testing.T) {
 	if os.Getenv(apiserver.VersionKey) != "" {
 		t.Skip("optional: this is an older version")
 	}
-	if os.Getenv("MBCAS_LONG") == "" {
+	if !atlength.On() {
 		t.Skip("optional: make test-all runs it (MBCAS_LONG=1)")
 	}
 	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^(TestAccess|TestSchema)$", "-test.v")

@@ -2,12 +2,12 @@ package market
 
 import (
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 )
 
 // The theorems of docs/theory.md about one clearing. Limits are whole thousandths of a core, so
@@ -153,12 +153,8 @@ func TestSplittingGainsNothing(t *testing.T) {
 // Five thousand markets against the oracle, with MBCAS_LONG=1 a hundred thousand, and what becomes
 // of them in whole quanta.
 func TestAgreesWithOracleAtLength(t *testing.T) {
-	n := 5000
-	if os.Getenv("MBCAS_LONG") != "" {
-		n = 100_000
-	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	for k := range n {
+	for k := range atlength.Of(5000, 100_000) {
 		p := Problem{Supply: cpu.Milli(rng.Int64N(8000))}
 		for range rng.IntN(6) {
 			floor := cpu.Milli(rng.Int64N(60)) * cpu.Quantum

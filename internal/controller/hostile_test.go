@@ -20,6 +20,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 )
 
 // oddOf are odd values for a field of this type.
@@ -41,7 +42,7 @@ func oddOf(s apiextensionsv1.JSONSchemaProps) []any {
 // oddAt are the values to try at the ith field: each third of them, others at the next field, or all with MBCAS_LONG=1.
 func oddAt(i int, s apiextensionsv1.JSONSchemaProps) (list []any) {
 	for j, value := range oddOf(s) {
-		if (i+j)%3 == 0 || atLength(false, true) {
+		if (i+j)%3 == 0 || atlength.On() {
 			list = append(list, value)
 		}
 	}

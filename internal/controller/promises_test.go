@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -26,6 +25,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 )
 
 func TestRecordsBeforeResizing(t *testing.T) {
@@ -142,7 +142,7 @@ func TestComesBackQuietly(t *testing.T) {
 				done bool
 				lost lose
 			}{{false, nothing}, {true, nothing}, {true, []lose{theAllocation, theLedger}[at%2]}} {
-				if os.Getenv("MBCAS_LONG") == "" && i != at%3 {
+				if !atlength.On() && i != at%3 {
 					continue // one way at each write, all three with MBCAS_LONG=1
 				}
 				if _, got := r.history(at, run.done, run.lost); got != generation {

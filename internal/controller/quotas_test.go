@@ -30,6 +30,7 @@ import (
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/quota"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -340,8 +341,8 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 			r.decide(pod, d, app(limit))
 		}
 	}
-	for turn := range atLength(2, 8) { // of the four pairs
-		for range atLength(5, 10) {
+	for turn := range atlength.Of(2, 8) { // of the four pairs
+		for range atlength.Of(5, 10) {
 			decide(turn % 4)
 		}
 		if u := r.used(q); u > 3600 {

@@ -23,6 +23,7 @@ import (
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/objectcache"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 	"github.com/mbcas/mbcas/internal/testing/history"
 	"github.com/mbcas/mbcas/internal/testing/schedule"
 )
@@ -116,19 +117,11 @@ func system() schedule.System {
 }
 
 var (
-	schedules = flag.Int("schedules", atLength(20, 30), "how many random schedules to play")
+	schedules = flag.Int("schedules", atlength.Of(20, 30), "how many random schedules to play")
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first one")
 	reportTo  = flag.String("report", "", "the file to write a report to; schedules that fail are kept in testdata/schedules")
 	play      = flag.String("play", "", "print the history of the schedule in this file")
 )
-
-// atLength is the whole of a simulation with MBCAS_LONG=1, as in make test-all, and else a part.
-func atLength[T any](part, whole T) T {
-	if os.Getenv("MBCAS_LONG") != "" {
-		return whole
-	}
-	return part
-}
 
 // progress keeps each schedule that fails, and prints a line every ten seconds, where a report is wanted.
 func progress(t *testing.T) func(done int, failed []schedule.Failure) {
@@ -213,7 +206,7 @@ var everyFault = []string{
 func TestCrashes(t *testing.T) {
 	alone := system()
 	alone.Alone = true // the busy schedule has nothing happen on other nodes
-	kinds := everyFault[:atLength(1, 2)]
+	kinds := everyFault[:atlength.Of(1, 2)]
 	if *schedules >= 1000 {
 		kinds = everyFault
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 	"github.com/mbcas/mbcas/internal/testing/history"
 	"github.com/mbcas/mbcas/internal/testing/loads"
 	"github.com/mbcas/mbcas/internal/testing/schedule"
@@ -41,7 +42,7 @@ func traces(t *testing.T) []*loads.Trace {
 // no invariant breaks, little is written that changes no limit, and what the controller remembers goes
 // with the pods. make soak plays a day.
 func TestSoak(t *testing.T) {
-	recorded, nodes, pods := traces(t), atLength(3, 5), atLength(30, 60)
+	recorded, nodes, pods := traces(t), atlength.Of(3, 5), atlength.Of(30, 60)
 	if *soakTo != "" {
 		nodes, pods = 5, 60
 	}
@@ -88,7 +89,7 @@ func TestLiveLoadWritesLittle(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := schedule.Soak{
-					System: system(), Nodes: 2, Pods: atLength(20, 30), Length: atLength(part, time.Hour), Calm: true, Mode: mode,
+					System: system(), Nodes: 2, Pods: atlength.Of(20, 30), Length: atlength.Of(part, time.Hour), Calm: true, Mode: mode,
 					Seed: *firstSeed, Traces: recorded, Remembered: remembered,
 				}.Run()
 				if b := r.Beyond(); b > 0.05 {
@@ -109,7 +110,7 @@ func TestNothingIsWrittenWithinBands(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := schedule.Soak{
-					System: system(), Nodes: 2, Pods: atLength(20, 30), Length: atLength(20*time.Minute, 30*time.Minute), Calm: true,
+					System: system(), Nodes: 2, Pods: atlength.Of(20, 30), Length: atlength.Of(20*time.Minute, 30*time.Minute), Calm: true,
 					Mode: mode, Remembered: remembered,
 					Load: func(request cpu.Milli, seed uint64) *loads.Load { return loads.Steady(request.Cores()/2, 0.05, seed) },
 				}.Run()
@@ -141,7 +142,7 @@ func TestAgentsWhoseClockJumps(t *testing.T) {
 		steps := []string{"15m agent n1 stop", "15m5s agent n1 start", "25m agent n1 stop", "25m10s agent n1 start", "35m crash A", "35m1s start A"}
 		run := func(clocks ...string) (renewals, resizes int) {
 			r := schedule.Soak{
-				System: system(), Nodes: 2, Pods: atLength(8, 16), Length: 40 * time.Minute, Calm: true, Load: scarce, Seed: *firstSeed,
+				System: system(), Nodes: 2, Pods: atlength.Of(8, 16), Length: 40 * time.Minute, Calm: true, Load: scarce, Seed: *firstSeed,
 				Remembered: remembered, Steps: slices.Concat(clocks, steps),
 			}.Run()
 			for _, v := range r.Violations {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -65,7 +66,7 @@ func TestNoPodIsLoweredWhileDemandsFit(t *testing.T) {
 // published limits no more often for it, whether they are carried out, in steps, or not at all.
 func TestDemandsAroundTheSupplyWriteLittle(t *testing.T) {
 	const nodes, first = 60, 2 * 60 // seconds that do not count
-	seconds := cases(6, 20) * 60
+	seconds := atlength.Of(6, 20) * 60
 	for name, c := range map[string]struct {
 		most  int // of publications per pod and minute, in hundredths
 		apply func(*fakePod, *world, cpu.Milli)

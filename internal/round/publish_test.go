@@ -12,6 +12,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -92,7 +93,7 @@ func TestNoisePublishesNothing(t *testing.T) {
 		for _, recommend := range []bool{false, true} {
 			pods, _ := noisyPods()
 			w := newWorld(pods...)
-			if n := figuresAlone(w, noise, cases(4, 10), recommend); n > 0 {
+			if n := figuresAlone(w, noise, atlength.Of(4, 10), recommend); n > 0 {
 				t.Errorf("%s: %d publications, want 0 (recommend: %v)", name, n, recommend)
 			}
 			for _, p := range pods {
@@ -108,7 +109,7 @@ func TestNoisePublishesNothing(t *testing.T) {
 // limit are published at most 0.05 times per pod and minute, whatever the noise.
 func TestNoiseWritesLittle(t *testing.T) {
 	const most = 0.05
-	minutes := cases(15, 60)
+	minutes := atlength.Of(15, 60)
 	for name, noise := range noises {
 		for _, recommend := range []bool{false, true} {
 			var pods []*fakePod

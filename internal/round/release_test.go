@@ -9,6 +9,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kernel"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -323,11 +324,11 @@ func patterns(longest int) *rapid.Generator[pattern] {
 func TestWrongReleasesAreBounded(t *testing.T) {
 	var brief, long []pattern
 	for _, stops := range []int{1, 2, 5, 10} {
-		for _, goes := range []int{5, 250, 50}[:cases(2, 3)] {
+		for _, goes := range []int{5, 250, 50}[:atlength.Of(2, 3)] {
 			brief = append(brief, pattern{{goes, stops}})
 		}
 	}
-	for seed := range cases(2, 8) {
+	for seed := range atlength.Of(2, 8) {
 		brief, long = append(brief, patterns(10).Example(seed)), append(long, patterns(150).Example(seed))
 	}
 	released := 0

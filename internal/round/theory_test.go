@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -277,7 +278,7 @@ func (x *extremes) restOf(cfg Config, s constantLoad, at market.Price) (p price,
 func TestPriceTurnsThriceAtMost(t *testing.T) {
 	cfg := DefaultConfig()
 	x := extremes{afterRise: math.Inf(1), afterRiseFall: math.Inf(1)}
-	for seed := range uint64(cases(700, 2000)) {
+	for seed := range uint64(atlength.Of(700, 2000)) {
 		s, at := drawConstantLoad(rand.New(rand.NewPCG(seed, 2)), cfg)
 		share := sharePriceOf(s.book, s.supply)
 		p, e, rests := x.restOf(cfg, s, at)

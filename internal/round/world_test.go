@@ -1,7 +1,6 @@
 package round
 
 import (
-	"os"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -57,14 +56,6 @@ type fakePod struct {
 	lastRead          kernel.Group // with the pressure as last read
 	published         Published
 	changes           int // of its limit
-}
-
-// cases are how many cases a slow simulation plays: with MBCAS_LONG=1 the larger number.
-func cases(by, long int) int {
-	if os.Getenv("MBCAS_LONG") != "" {
-		return long
-	}
-	return by
 }
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -25,6 +24,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 )
 
 // api holds Leases as the API server does: resource versions, conflicts, and requests whose answer is late or lost.
@@ -221,11 +221,7 @@ func quick() (before, after time.Duration) { return time.Millisecond, time.Milli
 
 // TestOneOwner: with MBCAS_LONG=1 through ten times as many histories.
 func TestOneOwner(t *testing.T) {
-	seeds := uint64(50)
-	if os.Getenv("MBCAS_LONG") != "" {
-		seeds = 500
-	}
-	for seed := range seeds {
+	for seed := range uint64(atlength.Of(50, 500)) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			var mu sync.Mutex

@@ -259,6 +259,16 @@ func TestFuzzTargets(t *testing.T) {
 	}
 }
 
+// TestLongPackages: every package whose tests take more cases at length is found, in the folder of a public package, too.
+func TestLongPackages(t *testing.T) {
+	found, err := (&repo{root: "../..", out: io.Discard}).tests(t.Context(), atLength)
+	for _, dir := range []string{"./config", "./internal/controller", "./market"} {
+		if !slices.Contains(found, [2]string{dir, atLength}) {
+			t.Errorf("%s is not among the packages that run at length: %q, %v", dir, found, err)
+		}
+	}
+}
+
 // TestOrphansAreFound: a process that outlives its parent is a failure with its number and command, until
 // it ends.
 func TestOrphansAreFound(t *testing.T) {

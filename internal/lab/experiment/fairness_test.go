@@ -1,12 +1,13 @@
 package experiment
 
 import (
-	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/mbcas/mbcas/internal/coordinator"
+
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 )
 
 func together(n int, do func(int)) bool {
@@ -27,7 +28,7 @@ func together(n int, do func(int)) bool {
 func TestCoordinatorEvensReplicas(t *testing.T) {
 	f := DefaultFairness()
 	f.Nodes, f.Length, f.Seed = 10, 4*time.Minute, 2
-	if os.Getenv("MBCAS_LONG") != "" {
+	if atlength.On() {
 		f.Nodes, f.Length, f.Seed = 24, 5*time.Minute, 1
 	}
 	off, _ := f.Run(nil, together)

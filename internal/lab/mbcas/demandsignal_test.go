@@ -11,6 +11,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/lab/load"
 	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 )
 
 var table = flag.Bool("table", false, "print the table of docs/demand-signals.md")
@@ -60,7 +61,7 @@ type signalResult struct {
 
 func (a signalCase) run(percent int32) signalResult {
 	seeds, length, warm := 5, 4*time.Minute, time.Minute
-	if long() || *table {
+	if atlength.On() || *table {
 		seeds, length = 5, 6*time.Minute
 	}
 	cfg := DefaultConfig()

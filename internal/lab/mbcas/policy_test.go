@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -16,11 +15,9 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/load"
 	"github.com/mbcas/mbcas/internal/lab/sim"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 	"github.com/mbcas/mbcas/market"
 )
-
-// long extends properties to the seeds and hours of docs/theory.md.
-func long() bool { return os.Getenv("MBCAS_LONG") != "" }
 
 // step is a node on which pods that want more CPU than there is start to use it at once.
 func step(rng *rand.Rand, at time.Duration) sim.Setup {
@@ -43,7 +40,7 @@ func step(rng *rand.Rand, at time.Duration) sim.Setup {
 func TestLimitsFollowThePrice(t *testing.T) {
 	cfg := DefaultConfig()
 	seeds, length := uint64(5), 5*time.Minute
-	if long() {
+	if atlength.On() {
 		seeds, length = 15, 10*time.Minute
 	}
 	capped := 0
@@ -96,7 +93,7 @@ func lastDecrease(changes []sim.Change, after time.Duration) (from cpu.Milli, si
 // TestLimitsSettleAfterAStep: after a step to steady load, limits stop changing.
 func TestLimitsSettleAfterAStep(t *testing.T) {
 	seeds, settled, length := uint64(2), 5*time.Minute, 8*time.Minute
-	if long() {
+	if atlength.On() {
 		seeds, settled, length = 6, 10*time.Minute, 15*time.Minute
 	}
 	for seed := range seeds {
@@ -116,10 +113,7 @@ func TestLimitsSettleAfterAStep(t *testing.T) {
 // TestDemandAtTheShareIsStable: constant load in which the first service wants 1.2 cores and its
 // share is 1.4 changes no limit more than once in ten minutes. With MBCAS_LONG=1 it lasts an hour.
 func TestDemandAtTheShareIsStable(t *testing.T) {
-	length := 11 * time.Minute
-	if long() {
-		length = time.Hour
-	}
+	length := atlength.Of(11*time.Minute, time.Hour)
 	serve := func(name string, request cpu.Milli, perSecond float64) sim.PodSpec {
 		return sim.PodSpec{Name: name, Request: request, Limit: 7900, Requests: load.Requests{
 			Rate: load.Constant(perSecond), ServiceTime: 10 * time.Millisecond, Distribution: load.Exponential,
@@ -205,7 +199,7 @@ func sharesOf(s sim.Setup, cfg round.Config, at time.Duration) (shares []cpu.Mil
 // price band, and no pod that demands more stays below that less both dead bands.
 func TestSharesAreLeft(t *testing.T) {
 	seeds, length := uint64(8), 3*time.Minute
-	if long() {
+	if atlength.On() {
 		seeds, length = 60, 10*time.Minute
 	}
 	cfg, decreases, grown := DefaultConfig(), 0, 0
