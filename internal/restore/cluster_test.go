@@ -97,7 +97,7 @@ func TestContinuesWhereItEnded(t *testing.T) {
 	r, k, out := cluster(c)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	k.after = func() {
+	k.afterEach = func() {
 		if len(k.moves) == first {
 			cancel()
 		}
@@ -182,7 +182,7 @@ func TestOneNamespaceCostsItself(t *testing.T) {
 	k.hangs = "abc"
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	k.after = func() {
+	k.afterEach = func() {
 		if len(k.moves) == 20 {
 			cancel()
 		}
@@ -282,8 +282,8 @@ func TestFillsTheQuota(t *testing.T) {
 	must(t, c.Create(t.Context(), q))
 	r, k, _ := cluster(c)
 	k.most = 400
-	k.after = func() { // other pods have gone
-		k.after = nil
+	k.afterEach = func() { // other pods have gone
+		k.afterEach = nil
 		q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(400)}
 		must(t, c.Update(t.Context(), q))
 		k.most = 1000

@@ -104,13 +104,13 @@ func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 // kubelet resizes pods as an API server and a kubelet do together, or answers the dry run with an outcome of the test.
 type kubelet struct {
 	client.Client
-	dryRun podresize.Outcome
-	ignore bool      // the resize is stored, and never takes effect
-	most   cpu.Milli // above it a quota refuses; 0: none does
-	after  func()    // is called after each resize
-	moves  []actuator.Move
-	asked  []string // the pods of dry runs
-	audit  bytes.Buffer
+	dryRun    podresize.Outcome
+	ignore    bool      // the resize is stored, and never takes effect
+	most      cpu.Milli // above it a quota refuses; 0: none does
+	afterEach func()    // is called after each resize
+	moves     []actuator.Move
+	asked     []string // the pods of dry runs
+	audit     bytes.Buffer
 	// hangs is the namespace whose webhook does not answer; mutates is the pod of which admission
 	// changes more than was asked for, though not in a dry run.
 	hangs, mutates string
@@ -139,8 +139,8 @@ func (k *kubelet) Apply(ctx context.Context, pod *corev1.Pod, move actuator.Move
 		return podresize.Result{Outcome: podresize.QuotaExceeded}
 	}
 	k.moves = append(k.moves, move)
-	if k.after != nil {
-		defer k.after()
+	if k.afterEach != nil {
+		defer k.afterEach()
 	}
 	resources := &pod.Spec.Containers[0].Resources
 	resources.Limits = corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(move.Changes[0].To)}
