@@ -22,12 +22,12 @@ type Result struct {
 	Requests   []int          // of each reconcile that is a step
 }
 
-// EachCall are variants of a schedule: in each of them one request of one reconcile meets one of the
-// faults. After a crash, the process starts anew.
-func EachCall(s System, text string, faults ...string) (variants []string) {
+// EachCall are variants of a schedule in a world of these nodes: in each of them one request of one reconcile meets
+// one of the faults. After a crash, the process starts anew.
+func EachCall(s System, text string, nodes, faults []string) (variants []string) {
 	steps := strings.Split(strings.TrimSpace(text), "\n")
 	reconcile := -1
-	requests := Run(s, text).Requests
+	requests := RunOn(s, text, nodes).Requests
 	for i, step := range steps {
 		fields := strings.Fields(step)
 		if len(fields) < 3 || fields[0] != "reconcile" {
@@ -48,10 +48,13 @@ func EachCall(s System, text string, faults ...string) (variants []string) {
 	return variants
 }
 
-// Run plays a schedule, then lets everything work again, waits until nothing should change any more,
-// starts another process, has all pods restored, and checks the history.
-func Run(s System, text string) Result {
-	w := newWorld(s)
+// Run plays a schedule in the whole world, then lets everything work again, waits until nothing should change any
+// more, starts another process, has all pods restored, and checks the history.
+func Run(s System, text string) Result { return RunOn(s, text, Nodes) }
+
+// RunOn is Run in a world of these nodes and their pods alone.
+func RunOn(s System, text string, nodes []string) Result {
+	w := newWorld(s, nodes)
 	for _, line := range strings.Split(text, "\n") {
 		if fields := strings.Fields(line); len(fields) > 0 && !strings.HasPrefix(fields[0], "#") {
 			w.steps = append(w.steps, fields)

@@ -55,7 +55,6 @@ type System struct {
 	Namespace string // of the installation
 	Rules     history.Rules
 	Trim      func(any) (any, error) // of caches
-	Alone     bool                   // the world of a schedule has the first node and its pods alone
 	New       func(Process) Controller
 }
 
@@ -114,13 +113,11 @@ type world struct {
 	acting    *process             // whose requests are on their way
 }
 
-// newWorld is a small cluster in which everything works.
-func newWorld(s System) *world {
+// newWorld is a small cluster of these nodes and their pods in which everything works.
+func newWorld(s System, nodes []string) *world {
 	w := emptyWorld(s, start)
-	if w.nodes, w.pods = Nodes, small; s.Alone {
-		w.nodes = Nodes[:1]
-		w.pods = slices.DeleteFunc(slices.Clone(small), func(p podSpec) bool { return p.node != Nodes[0] })
-	}
+	w.nodes = nodes
+	w.pods = slices.DeleteFunc(slices.Clone(small), func(p podSpec) bool { return !slices.Contains(nodes, p.node) })
 	for _, n := range w.nodes {
 		w.node(n)
 		w.agents[n] = w.newAgent(n)
