@@ -18,7 +18,7 @@ import (
 // percentOf is what the pod's budget is multiplied by.
 func (r *rig) percentOf(pod *corev1.Pod) int32 {
 	r.Helper()
-	return int32(runner.FactorOf(r.toldConstraints(pod)))
+	return int32(runner.FactorOf(r.publishedConstraints(pod)))
 }
 
 // TestBudgetMovesToHighPrices: of two replicas, the one on the node with a high price gets a larger
@@ -42,7 +42,7 @@ func TestBudgetMovesToHighPrices(t *testing.T) {
 				Demand: 2000, Budget: int64(200 * r.percentOf(pod) / 100), Price: price, Floor: 210, Ceiling: 4000,
 				BoundBy: v1alpha1.BoundByPrice,
 			}
-			if c := r.toldConstraints(pod); c != nil {
+			if c := r.publishedConstraints(pod); c != nil {
 				d.CoordinationPercent = c.CoordinationPercent
 			}
 			r.decide(pod, d, app(limit))
@@ -77,9 +77,9 @@ func TestUnresponsiveNodeKeepsItsFactors(t *testing.T) {
 	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := r.ownedPod("web", "web", "200m", "900m")
 		l.settlesAt(pod, 900)
-		told := *r.toldOf(pod)
-		told.Constraints = &v1alpha1.Constraints{CoordinationPercent: ptr.To(int32(150))}
-		_, err := l.memory.told.Tell(t.Context(), pod.Spec.NodeName, l.nodeUID(), []v1alpha1.NodePod{told})
+		published := *r.publishedOf(pod)
+		published.Constraints = &v1alpha1.Constraints{CoordinationPercent: ptr.To(int32(150))}
+		_, err := l.memory.told.Tell(t.Context(), pod.Spec.NodeName, l.nodeUID(), []v1alpha1.NodePod{published})
 		r.must(err)
 		l.ahead = 2 * time.Minute
 		if nodes, err := l.coordinator.Rebalance(t.Context()); err != nil || len(nodes) != 0 {

@@ -97,7 +97,7 @@ func TestUnseenVersions(t *testing.T) {
 				seen(pod)
 			}
 			pa := l.settles(pod, v1alpha1.PhaseApplied, reasons.Settled)
-			end[name] = fmt.Sprint(r.limit(pod), pa.Status.DeclaredLimits, pa.Status.Reason, r.toldConstraints(pod))
+			end[name] = fmt.Sprint(r.limit(pod), pa.Status.DeclaredLimits, pa.Status.Reason, r.publishedConstraints(pod))
 		}
 		if end["seen"] != end["unseen"] || !strings.HasPrefix(end["seen"], "1500m") {
 			t.Errorf("seen: %s\nunseen: %s", end["seen"], end["unseen"])

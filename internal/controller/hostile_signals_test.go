@@ -59,8 +59,8 @@ func TestHostileSignals(t *testing.T) {
 				got, reason := r.storedSignal(d)
 				return reason != "" && got.Status.ObservedGeneration == got.Generation, got.Status
 			})
-			signals, _ := c.lookups.percentages(r.namespace) // what it asks for now; agents are told a moment later
-			for _, p := range append(percents(signals), asksFor(r.toldConstraints(web))) {
+			signals, _ := c.lookups.percentages(r.namespace) // what it asks for now; published to agents a moment later
+			for _, p := range append(percents(signals), asksFor(r.publishedConstraints(web))) {
 				if p < 0 || p > 1000 {
 					t.Errorf("%s = %.60v: a demand of %d %%", what, value, p)
 				}

@@ -311,7 +311,7 @@ func TestAFlappingBudget(t *testing.T) {
 		constrained := func(want string) {
 			t.Helper()
 			got := ""
-			if c := r.toldConstraints(last); c != nil {
+			if c := r.publishedConstraints(last); c != nil {
 				got = c.NoDecrease
 			}
 			if got != want {

@@ -305,8 +305,8 @@ func rollsBack(_ *testing.T, r *rig, h harm) {
 	l.gets(pod, 2000)
 	s := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.UnhealthyAfterDecrease).Status
 	if s.Rollback.LastHarmfulDecreaseTime.IsZero() || s.Rollback.Limits != nil || !s.Rollback.WindowStart.IsZero() ||
-		r.toldConstraints(pod).NoDecrease != string(reasons.UnhealthyAfterDecrease) {
-		r.Errorf("status %+v, constraints %+v", s, r.toldConstraints(pod))
+		r.publishedConstraints(pod).NoDecrease != string(reasons.UnhealthyAfterDecrease) {
+		r.Errorf("status %+v, constraints %+v", s, r.publishedConstraints(pod))
 	}
 	if n := l.eventsSent(reasons.UnhealthyAfterDecrease); n != 1 || !strings.Contains(r.audit.String(), `"purpose":"rollback"`) {
 		r.Errorf("%d events that say so, want one; audit:\n%s", n, r.audit)

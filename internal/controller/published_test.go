@@ -22,36 +22,38 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// TestTellsTheAgent: the agent of a node is told of each managed pod its declared limits and its PodAllocation,
-// and no more of a pod that leaves the market; a NodeAllocation that another client deletes is written again.
-func TestTellsTheAgent(t *testing.T) {
+// TestPublishesConstraints: of each managed pod, its declared limits and its PodAllocation are published
+// to the agent of its node, and nothing of a pod that leaves the market; a NodeAllocation that another
+// client deletes is written again.
+func TestPublishesConstraints(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		r.start()
 		web, idle := r.pod("web", "100m", "500m"), r.pod("idle", "", "")
-		r.until("told", func() (bool, any) { p := r.toldOf(web); return p != nil, p })
-		told, pa := r.toldOf(web), r.stored(web)
-		if told.AllocationUID != pa.UID || !kube.SameLimits(told.DeclaredLimits, []v1alpha1.ContainerLimit{app(500)}) || told.Constraints != nil {
-			t.Errorf("told %+v, want the declared limits of %s", told, pa.UID)
+		r.until("published", func() (bool, any) { p := r.publishedOf(web); return p != nil, p })
+		published, pa := r.publishedOf(web), r.stored(web)
+		declared := kube.SameLimits(published.DeclaredLimits, []v1alpha1.ContainerLimit{app(500)})
+		if published.AllocationUID != pa.UID || !declared || published.Constraints != nil {
+			t.Errorf("published %+v, want the declared limits of %s", published, pa.UID)
 		}
-		if p := r.toldOf(idle); p != nil {
-			t.Errorf("told %+v of a pod that cannot be managed", p)
+		if p := r.publishedOf(idle); p != nil {
+			t.Errorf("published %+v of a pod that cannot be managed", p)
 		}
 		n := &v1alpha1.NodeAllocation{ObjectMeta: metav1.ObjectMeta{Name: r.kubelet.Node}}
 		r.must(r.Client.Delete(t.Context(), n))
-		r.until("told again", func() (bool, any) { p := r.toldOf(web); return p != nil, p })
+		r.until("published again", func() (bool, any) { p := r.publishedOf(web); return p != nil, p })
 		r.label(web, "false")
-		r.until("told no more", func() (bool, any) { p := r.toldOf(web); return p == nil, p })
+		r.until("published no more", func() (bool, any) { p := r.publishedOf(web); return p == nil, p })
 	})
 }
 
 // TestRecordsBeforeAPodRuns: when its kubelet is about to start a pod, it has its PodAllocation, its declared
-// limits are recorded and its agent is told. Nothing more is written when it runs, until something is decided.
+// limits are recorded and published to the agent. Nothing more is written when it runs, until something is decided.
 func TestRecordsBeforeAPodRuns(t *testing.T) {
 	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := r.held("web", map[string]string{})
 		r.declaredIs(l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet), app(500))
-		if told := r.toldOf(pod); told == nil || !kube.SameLimits(told.DeclaredLimits, []v1alpha1.ContainerLimit{app(500)}) {
-			t.Errorf("the agent is told %+v", told)
+		if p := r.publishedOf(pod); p == nil || !kube.SameLimits(p.DeclaredLimits, []v1alpha1.ContainerLimit{app(500)}) {
+			t.Errorf("published %+v", p)
 		}
 		before := r.stored(pod).ResourceVersion
 		r.starts(pod)
@@ -65,11 +67,11 @@ func TestRecordsBeforeAPodRuns(t *testing.T) {
 	})
 }
 
-// TestAnErrorIsNoNews: what the agent is told of a pod that cannot be read stays, and the others are told.
+// TestAnErrorIsNoNews: what is published of a pod that cannot be read stays, and the others are published.
 func TestAnErrorIsNoNews(t *testing.T) {
 	withController(t, func(t *testing.T, r *rig, l *life) {
 		bad, good := l.raised("bad"), l.newPod("good")
-		before := r.toldOf(bad)
+		before := r.publishedOf(bad)
 		l.Live = interceptor.NewClient(r.Client, interceptor.Funcs{Get: func(
 			ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
 		) error {
@@ -82,11 +84,11 @@ func TestAnErrorIsNoNews(t *testing.T) {
 		r.merge(good, `{"metadata":{"annotations":{"mbcas.io/max-cpu":"900m"}}}`)
 		other := r.pod("other", "100m", "500m")
 		l.look(other)
-		if p := r.toldOf(bad); p == nil || p.AllocationUID != before.AllocationUID || !strings.Contains(r.log.String(), "no such luck") {
-			t.Errorf("told %+v of the pod that cannot be read, want %+v as before", p, before)
+		if p := r.publishedOf(bad); p == nil || p.AllocationUID != before.AllocationUID || !strings.Contains(r.log.String(), "no such luck") {
+			t.Errorf("published %+v of the pod that cannot be read, want %+v as before", p, before)
 		}
-		if r.toldOf(good) == nil || r.toldOf(other) == nil {
-			t.Error("the others are not told of")
+		if r.publishedOf(good) == nil || r.publishedOf(other) == nil {
+			t.Error("the others are not published")
 		}
 	})
 }
@@ -171,8 +173,9 @@ func TestUndecidedIsRaised(t *testing.T) {
 	})
 }
 
-// TestAgentIsToldWhatIsTighter: while another controller tells the agent otherwise, it is told of lower ceilings.
-func TestAgentIsToldWhatIsTighter(t *testing.T) {
+// TestTighterConstraintsArePublished: while another controller publishes otherwise for the node, lower
+// ceilings are published.
+func TestTighterConstraintsArePublished(t *testing.T) {
 	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := l.raised("web")
 		ranges := r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus("3")})
@@ -180,15 +183,15 @@ func TestAgentIsToldWhatIsTighter(t *testing.T) {
 		n := &v1alpha1.NodeAllocation{ObjectMeta: metav1.ObjectMeta{Name: r.kubelet.Node}}
 		r.merge(n, `{"spec":{"pods":[]}}`)
 		l.look(pod)
-		if p := r.toldOf(pod); p != nil {
-			t.Fatalf("no contest: told %+v", p)
+		if p := r.publishedOf(pod); p != nil {
+			t.Fatalf("no contest: published %+v", p)
 		}
 		other := r.live()
 		other.look(pod)
 		r.merge(ranges, `{"spec":{"limits":[{"type":"Pod","max":{"cpu":"1500m"}}]}}`)
 		l.look(pod)
-		if c := r.toldConstraints(pod); c == nil || c.Ceiling == nil || *c.Ceiling != 1500 {
-			t.Errorf("told %+v, want a ceiling of 1500m", c)
+		if c := r.publishedConstraints(pod); c == nil || c.Ceiling == nil || *c.Ceiling != 1500 {
+			t.Errorf("published %+v, want a ceiling of 1500m", c)
 		}
 	})
 }

@@ -232,7 +232,7 @@ func TestSharesAreLookedAtAgain(t *testing.T) {
 			t.Helper()
 			r.counts(q, used)
 			l.look(pod)
-			if c := r.toldConstraints(pod); c == nil || c.Ceiling == nil || *c.Ceiling != want {
+			if c := r.publishedConstraints(pod); c == nil || c.Ceiling == nil || *c.Ceiling != want {
 				t.Errorf("constraints %+v, want a ceiling of %v", c, want)
 			}
 		}
@@ -335,7 +335,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 			}
 			limit := cpu.Milli(200)
 			r.allocation(pod, "made", recorded)
-			if c := r.toldConstraints(pod); c != nil && c.IncreaseOnNeed {
+			if c := r.publishedConstraints(pod); c != nil && c.IncreaseOnNeed {
 				limit = *c.Ceiling
 			}
 			r.decide(pod, d, app(limit))

@@ -317,8 +317,8 @@ func (r *rig) allocation(pod *corev1.Pod, what string, is func(*v1alpha1.PodAllo
 // recorded says whether the declared limits are recorded.
 func recorded(pa *v1alpha1.PodAllocation) bool { return len(pa.Status.DeclaredLimits) > 0 }
 
-// toldOf is what the agent is told about a pod; nil: nothing.
-func (r *rig) toldOf(pod *corev1.Pod) *v1alpha1.NodePod {
+// publishedOf is what is published of a pod to the agent of its node; nil: nothing.
+func (r *rig) publishedOf(pod *corev1.Pod) *v1alpha1.NodePod {
 	r.Helper()
 	n := &v1alpha1.NodeAllocation{}
 	err := r.Client.Get(r.Context(), types.NamespacedName{Name: pod.Spec.NodeName}, n)
@@ -331,10 +331,10 @@ func (r *rig) toldOf(pod *corev1.Pod) *v1alpha1.NodePod {
 	return nil
 }
 
-// toldConstraints are the constraints that the agent is told for a pod; nil: none.
-func (r *rig) toldConstraints(pod *corev1.Pod) *v1alpha1.Constraints {
+// publishedConstraints are the constraints of a pod that are published to the agent; nil: none.
+func (r *rig) publishedConstraints(pod *corev1.Pod) *v1alpha1.Constraints {
 	r.Helper()
-	if p := r.toldOf(pod); p != nil {
+	if p := r.publishedOf(pod); p != nil {
 		return p.Constraints
 	}
 	return nil
@@ -345,7 +345,7 @@ func (r *rig) constraints(pod *corev1.Pod, what string, is ...func(*v1alpha1.Con
 	r.Helper()
 	var c *v1alpha1.Constraints
 	r.until("constraints of "+pod.Name+": "+what, func() (bool, any) {
-		if c = r.toldConstraints(pod); c == nil {
+		if c = r.publishedConstraints(pod); c == nil {
 			return false, "none"
 		}
 		return !slices.ContainsFunc(is, func(f func(*v1alpha1.Constraints) bool) bool { return !f(c) }), c

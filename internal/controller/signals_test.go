@@ -69,7 +69,7 @@ func (r *rig) says(d *v1alpha1.DemandSignal, reason string, words ...string) *v1
 // demandIs waits until a pod's constraints ask for a demand; 0 for none.
 func (r *rig) demandIs(pod *corev1.Pod, what string, is func(percent int32) bool) {
 	r.Helper()
-	r.until(what, func() (bool, any) { p := asksFor(r.toldConstraints(pod)); return is(p), p })
+	r.until(what, func() (bool, any) { p := asksFor(r.publishedConstraints(pod)); return is(p), p })
 }
 
 func asksFor(c *v1alpha1.Constraints) int32 {
@@ -134,7 +134,7 @@ func TestSignalDrivesDemand(t *testing.T) {
 		t.Errorf("status %+v", got.Status)
 	}
 	r.demandIs(web, "twice the target", func(p int32) bool { return p == 300 })
-	if c := r.toldConstraints(web); c.DemandBy != "DemandSignal/web-latency" {
+	if c := r.publishedConstraints(web); c.DemandBy != "DemandSignal/web-latency" {
 		t.Errorf("constraints %+v", c)
 	}
 	r.demandIs(other, "not meant", none)

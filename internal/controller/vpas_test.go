@@ -194,7 +194,7 @@ func TestATargetThatDoesNotAnswer(t *testing.T) {
 	var c *v1alpha1.Constraints
 	r.until("left to its HPA", func() (bool, any) {
 		decide()
-		c = r.toldConstraints(pod)
+		c = r.publishedConstraints(pod)
 		return c != nil && c.NoDecrease == string(reasons.ScaledByHPA), c
 	})
 	if *c.Containers[0].Floor != 240 {
