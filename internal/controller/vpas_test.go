@@ -2,6 +2,7 @@ package controller
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 	"os"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -155,13 +157,42 @@ func TestVPAPodsAreLeftAlone(t *testing.T) {
 	r.at(pod, 2000)
 }
 
+// rollout is a custom scale target.
+var rollout = kube.Target{APIVersion: "example.mbcas.io/v1", Kind: "Rollout", Name: "shop"}
+
+// TestAFailedLookupIsRepeated: a node is reconciled again, without another cause, until the scale subresource of the target of
+// an HPA answers.
+func TestAFailedLookupIsRepeated(t *testing.T) {
+	withController(t, func(t *testing.T, r *rig, l *life) {
+		answer := errLost
+		l.lookups.scaleTargets = autoscalers.NewScaleTargets(interceptor.NewClient(r.Client, interceptor.Funcs{SubResourceGet: func(
+			_ context.Context, _ client.Client, _ string, _, scale client.Object, _ ...client.SubResourceGetOption,
+		) error {
+			scale.(*unstructured.Unstructured).Object["status"] = map[string]any{"selector": "app=shop"}
+			return answer
+		}}), l.Log, l.Reconciler.Now)
+		r.must(r.Client.Create(t.Context(), hpa(r.namespace, "shop", rollout, 100)))
+		pod := r.ownedPod("shop", "shop", "200m", "900m")
+		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed)
+		result, err := l.once()
+		if r.must(err); result.RequeueAfter == 0 || result.RequeueAfter > failedRetry {
+			t.Errorf("reconciled again after %v, want at most %v", result.RequeueAfter, failedRetry)
+		}
+		answer = nil
+		l.pass(failedRetry)
+		l.look(pod)
+		if c := r.publishedConstraints(pod); c == nil || c.NoDecrease != string(reasons.ScaledByHPA) {
+			t.Errorf("constraints %+v, want no decrease because of %s", c, reasons.ScaledByHPA)
+		}
+	})
+}
+
 // TestATargetThatDoesNotAnswer: the pods of a custom scale target are those that its scale subresource
 // selects. While that has never answered, the pods that an HPA of the target would protect are not
-// resized.
+// resized. That its node is reconciled again by itself: TestAFailedLookupIsRepeated.
 func TestATargetThatDoesNotAnswer(t *testing.T) {
 	r := newRig(t)
 	r.install(apiserver.CustomResource("rollouts", "example.mbcas.io", "Rollout", true))
-	rollout := kube.Target{APIVersion: "example.mbcas.io/v1", Kind: "Rollout", Name: "shop"}
 	target := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": rollout.APIVersion, "kind": rollout.Kind, "metadata": map[string]any{"namespace": r.namespace, "name": rollout.Name},
 		"spec": map[string]any{"replicas": int64(1)},
