@@ -119,7 +119,7 @@ func TestNothingIsWrittenWithinBands(t *testing.T) {
 						t.Errorf("%d %s are written, want none", n, kind)
 					}
 				}
-				if r.Writes.Kinds["Leases"] < 2*40 {
+				if r.Writes.Kinds["Leases"] < atlength.Of(2*40, 2*60) {
 					t.Errorf("%d Leases are renewed: the agents do not work", r.Writes.Kinds["Leases"])
 				}
 			})
@@ -157,7 +157,8 @@ func TestAgentsWhoseClockJumps(t *testing.T) {
 		}
 		renewals, resizes := run()
 		jumping, resized := run("2m clock n1 10m", "8m clock n1 -10m", "20m clock n1 1h", "25m5s clock n1 -1h", "38m clock n1 0s")
-		if jumping < renewals*9/10 || resized < resizes*9/10 || resized > resizes*11/10 || resizes < 60 {
+		// In 100 runs, the jitter of the agents moved renewals between 124 and 132, and resizes by 4 of 326 at most.
+		if jumping < renewals*9/10 || resized < resizes*19/20 || resized > resizes*21/20 || resizes < 60 {
 			t.Errorf("%d renewals and %d resizes, want about %d and %d", jumping, resized, renewals, resizes)
 		}
 		t.Logf("%d renewals and %d resizes; %d and %d with a clock that jumps", renewals, resizes, jumping, resized)
