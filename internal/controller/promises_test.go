@@ -235,9 +235,11 @@ func TestLeavesNothingBehind(t *testing.T) {
 }
 
 func TestRecommendNeverResizes(t *testing.T) {
-	withController(t, func(t *testing.T, r *rig, l *life) {
+	eachInMemory(t, map[string]string{"labelled": `"recommend"`, "unlabelled": "null"}, func(t *testing.T, r *rig, mode string) {
+		l := r.live()
 		raised := l.raised("raised")
-		r.mode(r.namespace, kube.ModeRecommend)
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}
+		r.merge(ns, `{"metadata":{"labels":{"`+kube.ModeLabel+`":`+mode+`}}}`)
 		fresh := r.pod("fresh", "100m", "500m")
 		l.settles(fresh, v1alpha1.PhaseNotApplied, reasons.Recommending)
 		before := l.counter.resizes()
