@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,6 +132,62 @@ func TestHangingWebhooks(t *testing.T) {
 		if tries > 12 {
 			t.Errorf("%d attempts in ten minutes, want some for the breaker and a probe now and then", tries)
 		}
+	})
+}
+
+// TestHangsAlone: while a resize of three pods hangs, the whole controller, which reconciles one node at a time, raises
+// a healthy pod of their node again and again. How many may hang: TestHangsAlone, TestManyHangAlone (internal/dispatch).
+func TestHangsAlone(t *testing.T) {
+	inMemory(t, func(t *testing.T, r *rig) {
+		r.config.Nodes = 1
+		var hung atomic.Int64
+		hangs := make(chan struct{})
+		r.start(func(re *Reconciler) {
+			re.resizes.Resizer = fakeResizer{Resizer: re.resizes.Resizer, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+				if pod.Namespace == r.namespace {
+					hung.Add(1)
+					<-hangs
+					return podresize.Result{Outcome: podresize.Unknown, Message: "no answer"}
+				}
+				return next()
+			}}
+		})
+		t.Cleanup(func() { close(hangs) }) // before the controller stops
+		healthy := r.healthyBeside()
+		var sick []*corev1.Pod
+		for i := range 3 {
+			pod := r.pod(fmt.Sprintf("sick-%d", i), "50m", "500m")
+			r.allocation(pod, "made", recorded)
+			r.publish(pod, "0.000", app(2000))
+			sick = append(sick, pod)
+		}
+		r.at(healthy, 1000)
+		r.at(healthy, 1500)
+		for _, pod := range sick {
+			r.limitIs(pod, 500, "while its resize hangs")
+		}
+		if n := hung.Load(); n != 1 {
+			t.Errorf("%d resizes hang, want one of a namespace that has not answered", n)
+		}
+	})
+}
+
+// TestTheTurnOutlastsTheDecision: a pod that has waited for its turn for longer than its decision was fresh is
+// resized in its turn, as its agent stands by the decision. That it is not without: TestLeavesUntried (internal/dispatch).
+func TestTheTurnOutlastsTheDecision(t *testing.T) {
+	inMemory(t, func(_ *testing.T, r *rig) {
+		r.config.Resizes.Burst, r.config.Resizes.PerSecond, r.config.Resizes.PerNode = 1, 0.01, 0
+		l := r.live()
+		first, second := l.newPod("first"), l.newPod("second")
+		l.pass(105 * time.Second) // the burst is there
+		for _, pod := range []*corev1.Pod{first, second} {
+			r.publish(pod, "0.000", app(2000))
+			l.look(pod)
+		}
+		r.limitIs(second, 500, "before its turn")
+		l.pass(105 * time.Second)
+		l.look(second)
+		r.limitIs(second, 2000, "in its turn")
 	})
 }
 
