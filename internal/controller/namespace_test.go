@@ -18,6 +18,7 @@ import (
 	"k8s.io/component-helpers/apps/poddisruptionbudget"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -86,24 +87,40 @@ func TestLimitRangeBinds(t *testing.T) {
 	r.allocation(mixed, "applied without the LimitRange", stands(v1alpha1.PhaseApplied, reasons.Settled))
 }
 
-// TestLimitRangeDefaultsAreNotTaken guards against defaults that a resize would add to another
-// container for good.
-func TestLimitRangeDefaultsAreNotTaken(t *testing.T) {
+// TestAdmissionChangesNoMore: no resize is stored with which admission would change more than the limit. Defaults
+// of a LimitRange, which would stay on another container for good, are found without a try, and what a webhook
+// changes by a dry run.
+func TestAdmissionChangesNoMore(t *testing.T) {
 	r := newRig(t)
 	l := r.live()
-	pod := r.kubelet.Run(t, apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", "")))
+	spec := apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", ""))
+	pod := r.kubelet.Run(t, spec)
+	refused := func(pod *corev1.Pod, phase v1alpha1.Phase) {
+		t.Helper()
+		r.publish(pod, "0.000", app(2000))
+		l.settles(pod, phase, reasons.AdmissionWouldMutate)
+		if got := r.read(pod); got.Generation != pod.Generation {
+			t.Errorf("the pod was changed: %+v", got.Spec.Containers)
+		}
+	}
 	l.settles(pod, v1alpha1.PhasePending, reasons.NoDecisionYet)
 	memory := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")}
-	r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Default: memory})
-	r.publish(pod, "0.000", app(2000))
-	l.settles(pod, v1alpha1.PhaseNotApplied, reasons.AdmissionWouldMutate)
-	if got := r.read(pod); got.Generation != pod.Generation || len(got.Spec.Containers[1].Resources.Limits) != 0 {
-		t.Errorf("the pod was changed: %+v", got.Spec.Containers)
-	}
+	ranges := r.limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Default: memory})
+	refused(pod, v1alpha1.PhaseNotApplied)
+	r.must(r.Client.Delete(t.Context(), ranges))
+
+	fresh := l.newPod("fresh")
+	r.MutateResizes(t, r.namespace, apiserver.Change{Op: "replace", Path: "/spec/containers/0/resources/requests/cpu", Value: "50m"})
+	r.until("the API server knows the webhook", func() (bool, any) {
+		move := actuator.Move{UID: string(fresh.UID), Changes: []actuator.Change{{Container: "app", From: 500, To: 1000}}}
+		got := l.counter.DryRun(t.Context(), fresh, move)
+		return got.Outcome == podresize.WouldMutate, got
+	})
+	refused(fresh, v1alpha1.PhaseFailed)
 }
 
 // TestFirstResizeIsTriedDry: whether admission would change more than the limit is asked before the first resize,
-// once for each pod and set of LimitRanges. What admission changes then: TestWouldMutate (actuator/podresize).
+// once for each pod and set of LimitRanges. What admission changes then: TestAdmissionChangesNoMore.
 func TestFirstResizeIsTriedDry(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		l, runs := r.live(), 0
