@@ -27,14 +27,15 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/objectcache"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/atlength"
 	"github.com/mbcas/mbcas/internal/testing/fakekubelet"
 	"github.com/mbcas/mbcas/internal/testing/memapi"
 	"github.com/mbcas/mbcas/internal/testing/schedule"
 )
 
 var (
-	largeNodes  = flag.Int("nodes", 12, "the nodes of TestLargeCluster")
-	largePods   = flag.Int("pods", 360, "the pods of TestLargeCluster")
+	largeNodes  = flag.Int("nodes", atlength.Of(12, 20), "the nodes of TestLargeCluster")
+	largePods   = flag.Int("pods", atlength.Of(360, 600), "the pods of TestLargeCluster")
 	largeShards = flag.Int("shards", 3, "over how many replicas TestLargeCluster divides the nodes")
 )
 
@@ -59,7 +60,8 @@ type large struct {
 
 // TestLargeCluster: of a cluster of 150,000 pods, a replica needs at most 1 GiB and etcd 2 GiB, and what is written is at
 // most 1.1 times what changes of limits need: each decision a record that its pod waits for its turn, and each
-// resize itself and the records that it is in flight and what came of it. With its defaults it is a small cluster, which is held to the same for each pod, beside what a process needs at all.
+// resize itself and the records that it is in flight and what came of it. With its defaults it is a small cluster, which
+// is held to the same for each pod.
 //
 //	go test ./internal/controller -run TestLargeCluster -v -timeout 60m -nodes 5000 -pods 150000 -shards 3
 func TestLargeCluster(t *testing.T) {
@@ -90,22 +92,29 @@ func TestLargeCluster(t *testing.T) {
 		t.Errorf("%d writes, want at most 1.1 times %d", c.total(), needed)
 	}
 	etcd, parts := c.etcd()
-	process := c.process
-	cache := c.cache
-	c.api, c.process, c.cache, c.resized = nil, nil, nil, nil
-	cache.Detach()
-	memory := heap() - idle
-	runtime.KeepAlive(process)
-	runtime.KeepAlive(cache)
+	memory := c.heapOfReplica()
 	t.Logf("1 of %d replicas: live heap %s, %.0f bytes per pod of the cluster; etcd: %s, %.0f bytes per pod (%s)",
 		*largeShards, mib(memory), float64(memory)/float64(*largePods), mib(etcd), float64(etcd)/float64(*largePods), parts)
-	const own = 20 << 20 // of a process without pods
-	if most := own + (1<<30)/150_000**largePods; memory > most {
+	if most := (1 << 30) / 150_000 * *largePods; memory > most {
 		t.Errorf("live heap %s, want at most %s", mib(memory), mib(most))
+	}
+	if left := heap() - idle; left > 20<<20 {
+		t.Errorf("live heap %s without the replica: something outlives it", mib(left))
 	}
 	if most := (2 << 30) / 150_000 * *largePods; etcd > most {
 		t.Errorf("etcd %s, want at most %s", mib(etcd), mib(most))
 	}
+}
+
+// heapOfReplica is what lives of the replica and its cache once the cluster has gone: what is free without them.
+func (c *large) heapOfReplica() int {
+	process, cache := c.process, c.cache
+	c.api, c.process, c.cache, c.resized, c.pods = nil, nil, nil, nil, nil
+	cache.Detach()
+	with := heap()
+	runtime.KeepAlive(process)
+	runtime.KeepAlive(cache)
+	return with - heap()
 }
 
 func mib(bytes int) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
