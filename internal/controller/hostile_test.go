@@ -102,10 +102,11 @@ func with(o any, path []string, value any) any {
 	return copied
 }
 
-// TestHostileObjects: an object that the API server stores and that no client can read would blind all of them, as a
-// field with a format takes a list, too. So each field of a decision and of what is published to an agent, generated
-// from its schema with odd values, is refused with its name, or moves no limit out of its bounds and loses no declared
-// limit. The same for each label and annotation that users write. Afterwards a good object counts again.
+// TestHostileObjects: an object that the API server stores and that no client can read would blind
+// all of them, as a field with a format takes a list, too. So each field of a decision and of what
+// is published to an agent, generated from its schema with odd values, is refused with its name, or
+// moves no limit out of its bounds and loses no declared limit. The same for each label and
+// annotation that users write. Afterwards a good object counts again.
 func TestHostileObjects(t *testing.T) {
 	r := newRig(t)
 	l := r.live()

@@ -106,7 +106,8 @@ func TestLargeCluster(t *testing.T) {
 	}
 }
 
-// heapOfReplica is what lives of the replica and its cache once the cluster has gone: what is free without them.
+// heapOfReplica is what lives of the replica and its cache once the cluster has gone: what is free
+// without them.
 func (c *large) heapOfReplica() int {
 	process, cache := c.process, c.cache
 	c.api, c.process, c.cache, c.resized, c.pods = nil, nil, nil, nil, nil

@@ -87,14 +87,14 @@ func TestLimitRangeBinds(t *testing.T) {
 	r.allocation(mixed, "applied without the LimitRange", stands(v1alpha1.PhaseApplied, reasons.Settled))
 }
 
-// TestAdmissionChangesNoMore: no resize is stored with which admission would change more than the limit. Defaults
-// of a LimitRange, which would stay on another container for good, are found without a try, and what a webhook
-// changes by a dry run.
+// TestAdmissionChangesNoMore: no resize is stored with which admission would change more than the
+// limit. Defaults of a LimitRange, which would stay on another container for good, are found
+// without a try, and what a webhook changes by a dry run.
 func TestAdmissionChangesNoMore(t *testing.T) {
 	r := newRig(t)
 	l := r.live()
-	spec := apiserver.Pod(r.namespace, "web", apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", ""))
-	pod := r.kubelet.Run(t, spec)
+	containers := []corev1.Container{apiserver.Container("app", "100m", "500m"), apiserver.Container("side", "", "")}
+	pod := r.kubelet.Run(t, apiserver.Pod(r.namespace, "web", containers...))
 	refused := func(pod *corev1.Pod, phase v1alpha1.Phase) {
 		t.Helper()
 		r.publish(pod, "0.000", app(2000))
@@ -110,7 +110,8 @@ func TestAdmissionChangesNoMore(t *testing.T) {
 	r.must(r.Client.Delete(t.Context(), ranges))
 
 	fresh := l.newPod("fresh")
-	r.MutateResizes(t, r.namespace, apiserver.Change{Op: "replace", Path: "/spec/containers/0/resources/requests/cpu", Value: "50m"})
+	const request = "/spec/containers/0/resources/requests/cpu"
+	r.MutateResizes(t, r.namespace, apiserver.Change{Op: "replace", Path: request, Value: "50m"})
 	r.until("the API server knows the webhook", func() (bool, any) {
 		move := actuator.Move{UID: string(fresh.UID), Changes: []actuator.Change{{Container: "app", From: 500, To: 1000}}}
 		got := l.counter.DryRun(t.Context(), fresh, move)
@@ -119,8 +120,9 @@ func TestAdmissionChangesNoMore(t *testing.T) {
 	refused(fresh, v1alpha1.PhaseFailed)
 }
 
-// TestFirstResizeIsTriedDry: whether admission would change more than the limit is asked before the first resize,
-// once for each pod and set of LimitRanges. What admission changes then: TestAdmissionChangesNoMore.
+// TestFirstResizeIsTriedDry: whether admission would change more than the limit is asked before the
+// first resize, once for each pod and set of LimitRanges. What admission changes then:
+// TestAdmissionChangesNoMore.
 func TestFirstResizeIsTriedDry(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		l, runs := r.live(), 0

@@ -135,22 +135,24 @@ func TestHangingWebhooks(t *testing.T) {
 	})
 }
 
-// TestHangsAlone: while a resize of three pods hangs, the whole controller, which reconciles one node at a time, raises
-// a healthy pod of their node again and again. How many may hang: TestHangsAlone, TestManyHangAlone (internal/dispatch).
+// TestHangsAlone: while a resize of three pods hangs, the whole controller, which reconciles one
+// node at a time, raises a healthy pod of their node again and again. How many may hang:
+// TestHangsAlone, TestManyHangAlone (internal/dispatch).
 func TestHangsAlone(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		r.config.Nodes = 1
 		var hung atomic.Int64
 		hangs := make(chan struct{})
 		r.start(func(re *Reconciler) {
-			re.resizes.Resizer = fakeResizer{Resizer: re.resizes.Resizer, apply: func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
-				if pod.Namespace == r.namespace {
-					hung.Add(1)
-					<-hangs
-					return podresize.Result{Outcome: podresize.Unknown, Message: "no answer"}
+			apply := func(pod *corev1.Pod, next func() podresize.Result) podresize.Result {
+				if pod.Namespace != r.namespace {
+					return next()
 				}
-				return next()
-			}}
+				hung.Add(1)
+				<-hangs
+				return podresize.Result{Outcome: podresize.Unknown, Message: "no answer"}
+			}
+			re.resizes.Resizer = fakeResizer{Resizer: re.resizes.Resizer, apply: apply}
 		})
 		t.Cleanup(func() { close(hangs) }) // before the controller stops
 		healthy := r.healthyBeside()
@@ -172,8 +174,9 @@ func TestHangsAlone(t *testing.T) {
 	})
 }
 
-// TestTheTurnOutlastsTheDecision: a pod that has waited for its turn for longer than its decision was fresh is
-// resized in its turn, as its agent stands by the decision. That it is not without: TestLeavesUntried (internal/dispatch).
+// TestTheTurnOutlastsTheDecision: a pod that has waited for its turn for longer than its decision
+// was fresh is resized in its turn, as its agent stands by the decision. That it is not without:
+// TestLeavesUntried (internal/dispatch).
 func TestTheTurnOutlastsTheDecision(t *testing.T) {
 	inMemory(t, func(_ *testing.T, r *rig) {
 		r.config.Resizes.Burst, r.config.Resizes.PerSecond, r.config.Resizes.PerNode = 1, 0.01, 0

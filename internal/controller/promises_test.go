@@ -235,7 +235,8 @@ func TestLeavesNothingBehind(t *testing.T) {
 }
 
 func TestRecommendNeverResizes(t *testing.T) {
-	eachInMemory(t, map[string]string{"labelled": `"recommend"`, "unlabelled": "null"}, func(t *testing.T, r *rig, mode string) {
+	modes := map[string]string{"labelled": `"recommend"`, "unlabelled": "null"}
+	eachInMemory(t, modes, func(t *testing.T, r *rig, mode string) {
 		l := r.live()
 		raised := l.raised("raised")
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}

@@ -22,9 +22,9 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// TestPublishesConstraints: of each managed pod, its declared limits and its PodAllocation are published
-// to the agent of its node, and nothing of a pod that leaves the market; a NodeAllocation that another
-// client deletes is written again.
+// TestPublishesConstraints: of each managed pod, its declared limits and its PodAllocation are
+// published to the agent of its node, and nothing of a pod that leaves the market; a NodeAllocation
+// that another client deletes is written again.
 func TestPublishesConstraints(t *testing.T) {
 	inMemory(t, func(t *testing.T, r *rig) {
 		r.start()
@@ -46,8 +46,9 @@ func TestPublishesConstraints(t *testing.T) {
 	})
 }
 
-// TestRecordsBeforeAPodRuns: when its kubelet is about to start a pod, it has its PodAllocation, its declared
-// limits are recorded and published to the agent. Nothing more is written when it runs, until something is decided.
+// TestRecordsBeforeAPodRuns: when its kubelet is about to start a pod, it has its PodAllocation,
+// its declared limits are recorded and published to the agent. Nothing more is written when it
+// runs, until something is decided.
 func TestRecordsBeforeAPodRuns(t *testing.T) {
 	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := r.held("web", map[string]string{})
@@ -67,7 +68,8 @@ func TestRecordsBeforeAPodRuns(t *testing.T) {
 	})
 }
 
-// TestAnErrorIsNoNews: what is published of a pod that cannot be read stays, and the others are published.
+// TestAnErrorIsNoNews: what is published of a pod that cannot be read stays, and the others are
+// published.
 func TestAnErrorIsNoNews(t *testing.T) {
 	withController(t, func(t *testing.T, r *rig, l *life) {
 		bad, good := l.raised("bad"), l.newPod("good")
@@ -173,8 +175,8 @@ func TestUndecidedIsRaised(t *testing.T) {
 	})
 }
 
-// TestTighterConstraintsArePublished: while another controller publishes otherwise for the node, lower
-// ceilings are published.
+// TestTighterConstraintsArePublished: while another controller publishes otherwise for the node,
+// lower ceilings are published.
 func TestTighterConstraintsArePublished(t *testing.T) {
 	withController(t, func(t *testing.T, r *rig, l *life) {
 		pod := l.raised("web")

@@ -200,10 +200,11 @@ var everyFault = []string{
 	"401", "403", "404", "409", "410", "429", "500", "503", "504",
 }
 
-// TestCrashes ends the controller after each request in turn, has another one go on, and checks what came of it, in a
-// world of the one node that the busy schedule touches. With MBCAS_LONG=1 also before each, which leaves what a crash
-// after the request before it leaves, but where time passes between the two. In make faults each request also meets
-// each other fault, in the whole world.
+// TestCrashes ends the controller after each request in turn, has another one go on, and checks
+// what came of it, in a world of the one node that the busy schedule touches. With MBCAS_LONG=1
+// also before each, which leaves what a crash after the request before it leaves, but where time
+// passes between the two. In make faults each request also meets each other fault, in the whole
+// world.
 func TestCrashes(t *testing.T) {
 	nodes, kinds := schedule.Nodes[:1], everyFault[:atlength.Of(1, 2)]
 	if *schedules >= 1000 {

@@ -160,17 +160,18 @@ func TestVPAPodsAreLeftAlone(t *testing.T) {
 // rollout is a custom scale target.
 var rollout = kube.Target{APIVersion: "example.mbcas.io/v1", Kind: "Rollout", Name: "shop"}
 
-// TestAFailedLookupIsRepeated: a node is reconciled again, without another cause, until the scale subresource of the target of
-// an HPA answers.
+// TestAFailedLookupIsRepeated: a node is reconciled again, without another cause, until the scale
+// subresource of the target of an HPA answers.
 func TestAFailedLookupIsRepeated(t *testing.T) {
 	withController(t, func(t *testing.T, r *rig, l *life) {
 		answer := errLost
-		l.lookups.scaleTargets = autoscalers.NewScaleTargets(interceptor.NewClient(r.Client, interceptor.Funcs{SubResourceGet: func(
+		scales := interceptor.NewClient(r.Client, interceptor.Funcs{SubResourceGet: func(
 			_ context.Context, _ client.Client, _ string, _, scale client.Object, _ ...client.SubResourceGetOption,
 		) error {
 			scale.(*unstructured.Unstructured).Object["status"] = map[string]any{"selector": "app=shop"}
 			return answer
-		}}), l.Log, l.Reconciler.Now)
+		}})
+		l.lookups.scaleTargets = autoscalers.NewScaleTargets(scales, l.Log, l.Reconciler.Now)
 		r.must(r.Client.Create(t.Context(), hpa(r.namespace, "shop", rollout, 100)))
 		pod := r.ownedPod("shop", "shop", "200m", "900m")
 		l.settles(pod, v1alpha1.PhaseNotApplied, reasons.AutoscalerLookupFailed)

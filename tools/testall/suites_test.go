@@ -259,7 +259,8 @@ func TestFuzzTargets(t *testing.T) {
 	}
 }
 
-// TestLongPackages: every package whose tests take more cases at length is found, in the folder of a public package, too.
+// TestLongPackages: every package whose tests take more cases at length is found, in the folder of
+// a public package, too.
 func TestLongPackages(t *testing.T) {
 	found, err := (&repo{root: "../..", out: io.Discard}).tests(t.Context(), atLength)
 	for _, dir := range []string{"./config", "./internal/controller", "./market"} {

@@ -1,5 +1,5 @@
-// Package atlength says how much of a slow test to run: a part in make test, the whole in make test-all, whose suite
-// long sets MBCAS_LONG for each package that imports this one.
+// Package atlength says how much of a slow test to run: a part in make test, the whole in make
+// test-all, whose suite long sets MBCAS_LONG for each package that imports this one.
 package atlength
 
 import "os"

@@ -22,8 +22,8 @@ type Result struct {
 	Requests   []int          // of each reconcile that is a step
 }
 
-// EachCall are variants of a schedule in a world of these nodes: in each of them one request of one reconcile meets
-// one of the faults. After a crash, the process starts anew.
+// EachCall are variants of a schedule in a world of these nodes: in each of them one request of one
+// reconcile meets one of the faults. After a crash, the process starts anew.
 func EachCall(s System, text string, nodes, faults []string) (variants []string) {
 	steps := strings.Split(strings.TrimSpace(text), "\n")
 	reconcile := -1
@@ -48,8 +48,8 @@ func EachCall(s System, text string, nodes, faults []string) (variants []string)
 	return variants
 }
 
-// Run plays a schedule in the whole world, then lets everything work again, waits until nothing should change any
-// more, starts another process, has all pods restored, and checks the history.
+// Run plays a schedule in the whole world, then lets everything work again, waits until nothing
+// should change any more, starts another process, has all pods restored, and checks the history.
 func Run(s System, text string) Result { return RunOn(s, text, Nodes) }
 
 // RunOn is Run in a world of these nodes and their pods alone.
