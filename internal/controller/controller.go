@@ -15,7 +15,7 @@
 //     resized, and status says so.
 //   - StaleMovesNothing: a pod whose agent does not stand by an old decision is not resized, even
 //     while the agent renews its Lease.
-//   - PublishesConstraints: of each managed pod, its declared limits and its constraints are published
+//   - PublishesConstraints: of each managed pod, declared limits and constraints are published
 //     to the agent of its node.
 //   - OneWriteForAll: a constraint that comes and goes for all pods of a node costs one write.
 //   - OneForAll: an API error, or a panic, about one pod costs the others of its node nothing.
