@@ -2,6 +2,7 @@ package podresize_test
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -120,15 +121,20 @@ func TestConcurrentWriters(t *testing.T) {
 	const writers, steps = 4, 3
 	s := newFixture(t)
 	s.kubelet.Answer(s.pod, apiserver.Ignore)
-	var wg sync.WaitGroup
+	var writing, read sync.WaitGroup // read: each has read the pod before the first writes it
+	read.Add(writers)
+	var conflicts atomic.Int32
 	for range writers {
-		wg.Go(func() {
+		writing.Go(func() {
+			first := sync.OnceFunc(func() { read.Done(); read.Wait() })
+			defer first()
 			for done := 0; done < steps; {
 				pod := &corev1.Pod{}
 				if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(s.pod), pod); err != nil {
 					t.Error(err)
 					return
 				}
+				first()
 				from := cpu.Milli(pod.Spec.Containers[0].Resources.Limits.Cpu().MilliValue())
 				step := actuator.Change{Container: "app", From: from, To: from + cpu.Quantum}
 				r := s.resize.Apply(t.Context(), pod, actuator.Move{UID: string(pod.UID), Changes: []actuator.Change{step}})
@@ -136,6 +142,7 @@ func TestConcurrentWriters(t *testing.T) {
 				case podresize.Accepted:
 					done++
 				case podresize.Conflict:
+					conflicts.Add(1)
 				default:
 					t.Errorf("outcome %v: %s", r.Outcome, r.Message)
 					return
@@ -143,7 +150,10 @@ func TestConcurrentWriters(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	writing.Wait()
+	if n := conflicts.Load(); n < writers-1 {
+		t.Errorf("%d conflicts, want one for each writer but the first", n)
+	}
 	if got, want := s.stored().Spec.Containers[0].Resources.Limits.Cpu().MilliValue(), int64(200+writers*steps*10); got != want {
 		t.Errorf("limit %dm after %d steps of 10m from 200m, want %dm", got, writers*steps, want)
 	}

@@ -148,7 +148,7 @@ func TestKeepsItsPlace(t *testing.T) {
 			b.offer(node)
 			for _, r := range b.sends() {
 				if rapid.IntRange(0, 4).Draw(t, "untried") == 0 {
-					b.offered[r.Node] = slices.Insert(b.offered[r.Node], 0, r) // it came before the others
+					b.offered[r.Node] = slices.Insert(b.offered[r.Node], 0, r) // it came before the others; the bucket has one token a tick
 					b.ends(r, NotAttempted)
 					b.offer(r.Node)
 					continue

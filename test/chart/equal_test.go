@@ -150,6 +150,9 @@ func everyLeafCounts(t *testing.T, want map[string]object, got []object, least i
 		try("two of "+o.name(), want, append(slices.Clone(got), o)...)
 		changed := clone(o) // objects are compared one by one, so the others may be left out
 		alone := map[string]object{key(o): want[key(o)]}
+		if d := differences(alone, []object{changed, hook}); len(d) > 0 {
+			t.Fatalf("%s differs without a change: %v", o.name(), d)
+		}
 		leaves(o.name(), map[string]any(changed), func(path string) { try(path, alone, changed, hook) })
 	}
 	extra := clone(got[0])

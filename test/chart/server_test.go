@@ -236,7 +236,7 @@ func TestLifecycle(t *testing.T) {
 		err := i.Client.Create(t.Context(), o)
 		return err == nil, err
 	})
-	i.refused("deadline", "uninstall", "mbcas", "--timeout", "2s")
+	i.refused("deadline", "uninstall", "mbcas", "--timeout", "5s")
 	i.ok(i.Client.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "mbcas-restore"}, &batchv1.Job{}))
 	i.stays(all, "a restore that did not end")
 	i.endJobs(true, func() { // the Job that is left is replaced

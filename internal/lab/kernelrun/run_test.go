@@ -152,7 +152,7 @@ func TestStallsShow(t *testing.T) {
 	}
 }
 
-// TestSameRequests: a scenario of the catalogue can run.
+// TestSameRequests: each pod gets the requests here that it gets in the simulator.
 func TestSameRequests(t *testing.T) {
 	requireSupport(t)
 	duel, err := scenario.Find("duel", "")

@@ -15,9 +15,10 @@ import (
 //
 // The first stands at 1.1, the second at 4. Decisions fall at 15 s, 30 s, ..., each pod changes
 // each 30 s at most, by x1.5 at most: 1.1 -> 1.65 (15 s), then 1.65 -> 1.8 is 9 %, which is not
-// worth it. 4 -> 2.67 (15 s) -> 1.8 (45 s: 2.67/1.5 = 1.78). After the decision at 45 s the second pod, just lowered, uses 4 cores: 1.2 and 2.4 are due. At 60 s the
-// first is lowered, and at 75 s, 30 s after its last change, the second is raised. On another node
-// 1.63 -> 1.8 is 10.4 %, which is worth a resize.
+// worth it. 4 -> 2.67 (15 s) -> 1.8 (45 s: 2.67/1.5 = 1.78). After the decision at 45 s the second
+// pod, just lowered, uses 4 cores: 1.2 and 2.4 are due. At 60 s the first is lowered, and at 75 s,
+// 30 s after its last change, the second is raised. On another node 1.63 -> 1.8 is 10.4 %, which
+// is worth a resize.
 func TestProportionalBidsStepsAndCooldown(t *testing.T) {
 	r := simtest.NewNode(4, simtest.Managed(1000, 1100), simtest.Managed(500, 4000))
 	p := NewProportionalBids()
