@@ -11,6 +11,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	_ "github.com/mbcas/mbcas/internal/testing/atlength" // a fixed seed in make test
 )
 
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -13,6 +13,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
+	_ "github.com/mbcas/mbcas/internal/testing/atlength" // a fixed seed in make test
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

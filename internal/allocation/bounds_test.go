@@ -13,6 +13,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
+	_ "github.com/mbcas/mbcas/internal/testing/atlength" // a fixed seed in make test
 	"github.com/mbcas/mbcas/internal/testing/podtest"
 )
 

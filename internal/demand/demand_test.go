@@ -8,6 +8,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/sense"
+	_ "github.com/mbcas/mbcas/internal/testing/atlength" // a fixed seed in make test
 	"github.com/mbcas/mbcas/market"
 )
 

@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+
+	_ "github.com/mbcas/mbcas/internal/testing/atlength" // a fixed seed in make test
 )
 
 // TestBudgetsHold: whatever comes and ends, the resizes that may have changed a pod stay within the

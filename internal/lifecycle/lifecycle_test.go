@@ -12,6 +12,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	_ "github.com/mbcas/mbcas/internal/testing/atlength" // a fixed seed in make test
 	"github.com/mbcas/mbcas/market"
 )
 

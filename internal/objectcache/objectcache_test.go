@@ -27,6 +27,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
+	_ "github.com/mbcas/mbcas/internal/testing/atlength" // a fixed seed in make test
 	"github.com/mbcas/mbcas/internal/testing/fakekubelet"
 )
 

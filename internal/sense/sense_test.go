@@ -9,6 +9,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kernel"
+	_ "github.com/mbcas/mbcas/internal/testing/atlength" // a fixed seed in make test
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mbcas/mbcas/cpu"
+	_ "github.com/mbcas/mbcas/internal/testing/atlength" // a fixed seed in make test
 )
 
 func drawParts(t *rapid.T) []Part {

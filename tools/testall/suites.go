@@ -247,7 +247,8 @@ func (r *repo) long(ctx context.Context) error {
 		return err
 	}
 	env, args := []string{"MBCAS_LONG=1", "KUBEBUILDER_ASSETS=" + assets}, []string{"-count=1", "-p=1", hung}
-	if err := r.goTest(ctx, "", env, args, with[atLength]...); err != nil {
+	others := slices.DeleteFunc(with[atLength], func(dir string) bool { return slices.Contains(properties, dir) })
+	if err := r.goTest(ctx, "", env, args, others...); err != nil {
 		return err
 	}
 	return r.goTest(ctx, "", env, args, append(properties, "-rapid.checks=1000")...)

@@ -260,9 +260,19 @@ func TestFuzzTargets(t *testing.T) {
 }
 
 // TestLongPackages: every package whose tests take more cases at length is found, in the folder of
-// a public package, too.
+// a public package, too. Each package with properties is one, so that their seed is fixed elsewhere.
 func TestLongPackages(t *testing.T) {
-	found, err := (&repo{root: "../..", out: io.Discard}).tests(t.Context(), atLength)
+	r := &repo{root: "../..", out: io.Discard}
+	found, err := r.tests(t.Context(), atLength)
+	properties, err2 := r.tests(t.Context(), `"pgregory.net/rapid"`)
+	if err2 != nil || len(properties) == 0 {
+		t.Errorf("no properties: %v", err2)
+	}
+	for _, p := range properties {
+		if !slices.Contains(found, [2]string{p[0], atLength}) {
+			t.Errorf("the properties of %s have no fixed seed: import internal/testing/atlength", p[0])
+		}
+	}
 	for _, dir := range []string{"./config", "./internal/controller", "./market"} {
 		if !slices.Contains(found, [2]string{dir, atLength}) {
 			t.Errorf("%s is not among the packages that run at length: %q, %v", dir, found, err)

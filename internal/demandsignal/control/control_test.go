@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/mbcas/mbcas/internal/testing/atlength" // a fixed seed in make test
 )
 
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

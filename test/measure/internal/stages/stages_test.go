@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
+
+	_ "github.com/mbcas/mbcas/internal/testing/atlength" // a fixed seed in make test
 )
 
 var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
