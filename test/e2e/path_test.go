@@ -221,6 +221,9 @@ func (s *path) idleNodeRaisesLimits(t *testing.T) {
 
 // contentionLowersLimits: both pods demand the whole node, so each is capped at about half of it.
 func (s *path) contentionLowersLimits(t *testing.T) {
+	for _, app := range managed { // the supply may have risen since, as the machine came to rest
+		s.raise(t, 3*time.Minute, s.pods[app])
+	}
 	for _, app := range managed {
 		s.spin(t, s.pods[app], 2)
 	}
