@@ -173,6 +173,8 @@ func TestManyHangAlone(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var healthy, sick, hanging, most atomic.Int64
 				var hangs atomic.Bool
+				var hung sync.Map // namespaces of which a resize has hung
+				var distinct atomic.Int64
 				b := newBench(flowcontrol.DefaultConfig(), func(pod *corev1.Pod) podresize.Result {
 					if pod.Namespace == "healthy" {
 						healthy.Add(1)
@@ -185,6 +187,9 @@ func TestManyHangAlone(t *testing.T) {
 					most.Store(max(most.Load(), hanging.Add(1)))
 					defer hanging.Add(-1)
 					time.Sleep(podresize.Timeout)
+					if _, again := hung.LoadOrStore(pod.Namespace, true); !again {
+						distinct.Add(1)
+					}
 					return podresize.Result{Outcome: podresize.Unknown}
 				})
 				ctx, cancel := context.WithCancel(t.Context())
@@ -211,8 +216,11 @@ func TestManyHangAlone(t *testing.T) {
 					time.Sleep(time.Minute)
 				}
 				hangs.Store(true)
-				if all(); answersFirst { // until each has hung once
-					time.Sleep(3 * podresize.Timeout)
+				all()
+				for began := time.Now(); answersFirst && distinct.Load() < 100; time.Sleep(time.Second) {
+					if time.Since(began) > time.Minute {
+						t.Fatalf("resizes of %d of 100 namespaces have hung within a minute", distinct.Load())
+					}
 				}
 				synctest.Wait()
 				waited, made := 0, healthy.Load()
