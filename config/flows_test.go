@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -110,20 +110,28 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// waiting is how many requests wait in the queues of a priority level.
-func (e *environment) waiting(t *testing.T, level string) int {
+// gauge is a metric of the API server about a priority level, added up over its flows.
+func (e *environment) gauge(t *testing.T, name, level string) int {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(e.Config)
 	must(t, err)
 	text, err := c.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	must(t, err)
-	line := regexp.MustCompile(`(?m)^apiserver_flowcontrol_current_inqueue_requests\{[^}]*priority_level="` + level + `"\} (\d+)`)
 	n := 0
-	for _, found := range line.FindAllStringSubmatch(string(text), -1) {
-		more, _ := strconv.Atoi(found[1])
-		n += more
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "apiserver_flowcontrol_"+name+"{") && strings.Contains(line, `priority_level="`+level+`"`) {
+			more, err := strconv.Atoi(strings.Fields(line)[1])
+			must(t, err)
+			n += more
+		}
 	}
 	return n
+}
+
+// waiting is how many requests of agents wait in the queues of their priority level.
+func (e *environment) waiting(t *testing.T) int {
+	t.Helper()
+	return e.gauge(t, "current_inqueue_requests", agentRequests)
 }
 
 // TestFloodWaitsAlone: when the API server is slow with what one agent sends, that waits in its own level. The
@@ -139,7 +147,10 @@ func TestFloodWaitsAlone(t *testing.T) {
 	must(t, heartbeat(t.Context(), agent.Client))
 	must(t, heartbeat(t.Context(), other.Client))
 	must(t, controller.List(t.Context(), &corev1.PodList{}))
+	// Before the webhook is there: what it holds up without that bound does not wait, but hangs until its timeout.
+	e.narrow(t, agentRequests)
 	release, patches, none := make(chan struct{}), allocations(), admissionv1.SideEffectClassNone
+	var hanging atomic.Bool
 	answer, wait := apiserver.Review(admissionreview.AdmissionResponse{Allowed: true}), int32(30)
 	e.CreateUntilEnd(t, &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "hang"},
@@ -147,12 +158,12 @@ func TestFloodWaitsAlone(t *testing.T) {
 			Name: "hang.example.com", Rules: []admissionv1.RuleWithOperations{patches}, SideEffects: &none,
 			AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: &wait, NamespaceSelector: apiserver.Within("shop"),
 			ClientConfig: apiserver.Webhook(t, func(w http.ResponseWriter, r *http.Request) {
+				hanging.Store(true)
 				<-release
 				answer(w, r)
 			}),
 		}},
 	})
-	stop := e.narrow(t, agentRequests)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	for range flood {
@@ -166,15 +177,14 @@ func TestFloodWaitsAlone(t *testing.T) {
 		cancel()
 		close(release)
 		running.Wait()
-		stop()
 	}()
 	apiserver.Eventually(t, "the flood waits", func() (bool, any) {
-		n := e.waiting(t, agentRequests)
-		return n >= flood/2, n
+		n := e.waiting(t)
+		return hanging.Load() && n >= flood/2, n
 	})
 	most := 0 // what has waited for 15 s is refused, and comes again a second later
 	for range beats {
-		most = max(most, e.waiting(t, agentRequests))
+		most = max(most, e.waiting(t))
 		must(t, heartbeat(t.Context(), agent.Client))
 		must(t, heartbeat(t.Context(), other.Client))
 		must(t, controller.List(t.Context(), &corev1.PodList{}))
@@ -194,24 +204,24 @@ func allocations() admissionv1.RuleWithOperations {
 	}
 }
 
-// narrow has a priority level serve one request at a time until the returned function is called.
-func (e *environment) narrow(t *testing.T, name string) (open func()) {
+// narrow has a priority level serve a few requests at a time until the test ends. With no share it would serve none.
+func (e *environment) narrow(t *testing.T, name string) {
 	t.Helper()
-	set := func(limits flowcontrolv1.LimitedPriorityLevelConfiguration) (before flowcontrolv1.LimitedPriorityLevelConfiguration) {
+	none, least := int32(0), int32(1)
+	set := func(change func(*flowcontrolv1.LimitedPriorityLevelConfiguration)) {
 		var level flowcontrolv1.PriorityLevelConfiguration
 		must(t, e.Client.Get(context.Background(), client.ObjectKey{Name: name}, &level))
-		before = *level.Spec.Limited.DeepCopy()
-		level.Spec.Limited = &limits
+		change(level.Spec.Limited)
 		must(t, e.Client.Update(context.Background(), &level))
-		return before
 	}
-	none := int32(0)
-	narrowed := flowcontrolv1.LimitedPriorityLevelConfiguration{
-		NominalConcurrencyShares: &none, LendablePercent: &none, BorrowingLimitPercent: &none,
-	}
-	var level flowcontrolv1.PriorityLevelConfiguration
-	must(t, e.Client.Get(t.Context(), client.ObjectKey{Name: name}, &level))
-	narrowed.LimitResponse = level.Spec.Limited.LimitResponse
-	before := set(narrowed)
-	return func() { set(before) }
+	var before flowcontrolv1.LimitedPriorityLevelConfiguration
+	set(func(limits *flowcontrolv1.LimitedPriorityLevelConfiguration) {
+		before = *limits.DeepCopy()
+		limits.NominalConcurrencyShares, limits.LendablePercent, limits.BorrowingLimitPercent = &least, &none, &none
+	})
+	t.Cleanup(func() { set(func(limits *flowcontrolv1.LimitedPriorityLevelConfiguration) { *limits = before }) })
+	apiserver.Eventually(t, "the API server narrows "+name, func() (bool, any) {
+		seats := e.gauge(t, "current_limit_seats", name)
+		return seats > 0 && seats < 5, seats
+	})
 }
