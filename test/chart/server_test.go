@@ -61,11 +61,10 @@ func install(t *testing.T) *installation {
 	return &installation{Server: s, t: t, helm: program, kubeconfig: s.Kubeconfig(t, "admin", "system:masters")}
 }
 
-// run runs helm against the server.
-func (i *installation) run(args ...string) (string, error) {
-	i.t.Helper()
+// run runs helm against the server, until its end or that of the context.
+func (i *installation) run(ctx context.Context, args ...string) (string, error) {
 	home := filepath.Dir(i.kubeconfig)
-	cmd := exec.CommandContext(i.t.Context(), i.helm, append(args, "--namespace", system)...)
+	cmd := exec.CommandContext(ctx, i.helm, append(args, "--namespace", system)...)
 	cmd.Env = []string{
 		"HOME=" + home, "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + i.kubeconfig,
 		"HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home,
@@ -79,7 +78,7 @@ func (i *installation) run(args ...string) (string, error) {
 // must runs helm, and it has to succeed.
 func (i *installation) must(args ...string) string {
 	i.t.Helper()
-	out, err := i.run(args...)
+	out, err := i.run(i.t.Context(), args...)
 	if err != nil {
 		i.t.Fatalf("helm %v: %v\n%s", args, err, out)
 	}
@@ -89,7 +88,7 @@ func (i *installation) must(args ...string) string {
 // refused runs helm, which has to fail and say this.
 func (i *installation) refused(says string, args ...string) {
 	i.t.Helper()
-	if out, err := i.run(args...); err == nil || !strings.Contains(out, says) {
+	if out, err := i.run(i.t.Context(), args...); err == nil || !strings.Contains(out, says) {
 		i.t.Fatalf("helm %v: %v, want %q in\n%s", args, err, says, out)
 	}
 }
@@ -99,6 +98,29 @@ func (i *installation) ok(err error) {
 	if err != nil {
 		i.t.Fatal(err)
 	}
+}
+
+// interrupted begins an uninstallation, and ends helm when it has created the Job that restores.
+func (i *installation) interrupted() {
+	i.t.Helper()
+	ctx, cancel := context.WithCancel(i.t.Context())
+	defer cancel()
+	ended := make(chan string, 1)
+	go func() {
+		out, err := i.run(ctx, "uninstall", "mbcas", "--timeout", "10m")
+		ended <- fmt.Sprint(err, "\n", out)
+	}()
+	apiserver.Eventually(i.t, "helm creates its Job", func() (bool, any) {
+		select {
+		case said := <-ended:
+			i.t.Fatalf("helm has not waited for its Job: %s", said)
+		default:
+		}
+		err := i.Client.Get(ctx, client.ObjectKey{Namespace: system, Name: "mbcas-restore"}, &batchv1.Job{})
+		return err == nil, err
+	})
+	cancel()
+	<-ended
 }
 
 // mode is that of the controller and of its policy.
@@ -193,8 +215,8 @@ func (i *installation) reportJobs(ctx context.Context, failed bool) error {
 	return nil
 }
 
-// TestLifecycle: on a real API server, Helm installs, upgrades, rolls back and uninstalls. An uninstallation whose Job
-// does not succeed fails, deletes nothing and can be repeated. The CRDs and their objects outlive the release.
+// TestLifecycle: on a real API server, Helm installs, upgrades, rolls back and uninstalls. An uninstallation that is
+// interrupted, or whose Job fails, deletes nothing and can be repeated. The CRDs and their objects outlive the release.
 func TestLifecycle(t *testing.T) {
 	all := rendered(t)
 	signal, err := os.ReadFile(root + "/config/samples/demand-signal.yaml")
@@ -236,8 +258,7 @@ func TestLifecycle(t *testing.T) {
 		err := i.Client.Create(t.Context(), o)
 		return err == nil, err
 	})
-	i.refused("deadline", "uninstall", "mbcas", "--timeout", "5s")
-	i.ok(i.Client.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "mbcas-restore"}, &batchv1.Job{}))
+	i.interrupted()
 	i.stays(all, "a restore that did not end")
 	i.endJobs(true, func() { // the Job that is left is replaced
 		i.refused("mbcas-restore", "uninstall", "mbcas", "--timeout", "2m")
