@@ -123,7 +123,7 @@ const (
 // it, on a busy machine either.
 const hung = "-timeout=30m"
 
-// anyClone has what one clone compiled serve all others.
+// anyClone keeps the folder of a clone out of what is compiled: every clone uses the same cache.
 const anyClone = "-trimpath"
 
 // unit runs every package that needs no node, in all modules. Packages with an API server run one
