@@ -303,6 +303,19 @@ func TestTenant(t *testing.T) {
 	a.fails(t, "list -A", "list pods in all namespaces")
 }
 
+// TestLogOnServer: the real API server selects Events by the pod that they are about.
+func TestLogOnServer(t *testing.T) {
+	s := apiserver.Start(t)
+	a := access(t, s, s.Namespace(t))
+	pod := apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "300m"))
+	must(t, a.Client.Create(t.Context(), pod))
+	e := &corev1.Event{Reason: "ResizeCompleted"}
+	e.Namespace, e.Name = a.Namespace, "web.1"
+	e.InvolvedObject = corev1.ObjectReference{Kind: "Pod", Namespace: a.Namespace, Name: "web", UID: pod.UID}
+	must(t, a.Client.Create(t.Context(), e))
+	a.prints(t, "log web", "ResizeCompleted")
+}
+
 // TestForwardIsForbidden: the real API server refuses a user without the verbs to forward a port, and that is recognised.
 func TestForwardIsForbidden(t *testing.T) {
 	agent := types.NamespacedName{Namespace: kube.SystemNamespace, Name: "mbcas-agent-abcde"}
