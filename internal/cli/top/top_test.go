@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -264,44 +265,45 @@ func fits(t interface{ Fatalf(string, ...any) }, m Model) {
 // TestRun: the program draws what is read on the terminal, and ends with q and with its context.
 func TestRun(t *testing.T) {
 	t.Setenv("TERM", "xterm-256color")
-	drawn := make(chan struct{})
-	src := Source{
-		Now:     func() time.Time { return noon },
-		Cluster: func(context.Context) (Cluster, error) { return clusterAt(noon), nil },
-	}
-	in, keys := io.Pipe()
-	out := &screen{seen: drawn}
-	ended := make(chan error, 1)
-	go func() {
-		ended <- run(t.Context(), src, tea.WithInput(in), tea.WithOutput(out), tea.WithWindowSize(80, 24))
-	}()
-	<-drawn
-	if _, err := io.WriteString(keys, "q"); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; err != nil {
-		t.Errorf("it ended after q with %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	idle, _ := io.Pipe()
-	go func() { ended <- run(ctx, src, tea.WithInput(idle), tea.WithOutput(io.Discard)) }()
-	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("the end of the context is an error: %v", err)
-	}
-}
-
-// screen closes seen once a node was drawn.
-type screen struct {
-	all  bytes.Buffer
-	seen chan struct{}
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	before := bytes.Contains(s.all.Bytes(), []byte("gpu-1"))
-	s.all.Write(p)
-	if !before && bytes.Contains(s.all.Bytes(), []byte("gpu-1")) {
-		close(s.seen)
-	}
-	return len(p), nil
+	synctest.Test(t, func(t *testing.T) {
+		src := Source{
+			Now:     func() time.Time { return noon },
+			Cluster: func(context.Context) (Cluster, error) { return clusterAt(noon), nil },
+		}
+		var out bytes.Buffer
+		start := func(ctx context.Context) (keys io.Writer, ended func() error) {
+			in, writer := io.Pipe()
+			end := make(chan error, 1)
+			go func() {
+				end <- run(ctx, src, tea.WithInput(in), tea.WithOutput(&out), tea.WithWindowSize(80, 24), tea.WithoutSignalHandler())
+			}()
+			time.Sleep(time.Second)
+			return writer, func() error {
+				defer time.Sleep(time.Second) // the last tick
+				defer writer.Close()
+				select {
+				case err := <-end:
+					return err
+				case <-time.After(time.Minute):
+					return errors.New("it has not ended in a minute")
+				}
+			}
+		}
+		keys, ended := start(t.Context())
+		if _, err := io.WriteString(keys, "q"); err != nil {
+			t.Fatal(err)
+		}
+		if err := ended(); err != nil {
+			t.Errorf("after q: %v", err)
+		}
+		if !strings.Contains(out.String(), "gpu-1") {
+			t.Errorf("no node is drawn before q: %q", &out)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		_, ended = start(ctx)
+		cancel()
+		if err := ended(); err != nil {
+			t.Errorf("after the end of the context: %v", err)
+		}
+	})
 }
