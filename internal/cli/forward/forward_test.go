@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -102,7 +103,11 @@ func TestGet(t *testing.T) {
 			if err != nil || string(got) != want {
 				t.Errorf("%d bytes, %v; want %d", len(got), err, size)
 			}
-			<-k.closed // after the answer
+			select {
+			case <-k.closed:
+			case <-time.After(time.Minute):
+				t.Error("the connection is still open a minute after the answer")
+			}
 		})
 	}
 }
