@@ -148,7 +148,8 @@ func TestKeepsItsPlace(t *testing.T) {
 			b.offer(node)
 			for _, r := range b.sends() {
 				if rapid.IntRange(0, 4).Draw(t, "untried") == 0 {
-					b.offered[r.Node] = slices.Insert(b.offered[r.Node], 0, r) // it came before the others; the bucket has one token a tick
+					// It came before the others, and is alone: a tick has one token, and the bucket holds one.
+					b.offered[r.Node] = slices.Insert(b.offered[r.Node], 0, r)
 					b.ends(r, NotAttempted)
 					b.offer(r.Node)
 					continue
