@@ -164,8 +164,9 @@ var (
 	programs  = []string{"cmd/", "tools/", "test/"}
 	testsOnly = []string{
 		"internal/testing/apiserver", "internal/testing/cgroups", "internal/testing/fakekubelet",
-		"internal/testing/atlength", "internal/testing/podtest", "internal/testing/faults", "internal/testing/memapi",
-		"internal/testing/history", "internal/testing/schedule", "internal/testing/loads", "internal/testing/metricset", "internal/testing/recordings",
+		"internal/testing/must", "internal/testing/atlength", "internal/testing/podtest", "internal/testing/faults",
+		"internal/testing/memapi", "internal/testing/history", "internal/testing/schedule", "internal/testing/loads",
+		"internal/testing/metricset", "internal/testing/recordings",
 		"internal/lab/simtest",
 	}
 	modules = []string{"test/cluster", "test/chart", "test/page"} // modules of their own

@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/internal/cli"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/internal/testing/atlength"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/security.md")
@@ -120,7 +121,7 @@ func TestAccess(t *testing.T) {
 func TestAccessPage(t *testing.T) {
 	const path, begin, end = "../docs/security.md", "<!-- access -->\n", "<!-- end -->"
 	page, err := os.ReadFile(path)
-	must(t, err)
+	must.Succeed(t, err)
 	before, rest, ok := strings.Cut(string(page), begin)
 	have, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
@@ -148,7 +149,7 @@ func TestAccessPage(t *testing.T) {
 	if !*update {
 		t.Fatalf("%s does not have the access table; go test ./config -run TestAccessPage -update rewrites it", path)
 	}
-	must(t, os.WriteFile(path, []byte(before+begin+want+end+after), 0o644))
+	must.Succeed(t, os.WriteFile(path, []byte(before+begin+want+end+after), 0o644))
 }
 
 // oldest is the first version of Kubernetes that MBCAS supports.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
@@ -73,7 +74,7 @@ func (e *environment) createNodes(t *testing.T) {
 		n.Status.DeclaredFeatures = []string{
 			"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 		}
-		must(t, e.Client.Status().Update(t.Context(), n))
+		must.Succeed(t, e.Client.Status().Update(t.Context(), n))
 	}
 	for name, mode := range modes {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -144,7 +145,7 @@ func (e *environment) create(t *testing.T, o client.Object) {
 // asAdmin makes a request of the table as an administrator.
 func (e *environment) asAdmin(t *testing.T, send send) {
 	t.Helper()
-	must(t, send(call{t.Context(), e, e.Client}))
+	must.Succeed(t, send(call{t.Context(), e, e.Client}))
 }
 
 // pod creates a pod with a container of each kind on node-1.
@@ -198,13 +199,6 @@ func (e *environment) awaitPolicies(t *testing.T) {
 func (e *environment) policies(t *testing.T) []admissionv1.ValidatingAdmissionPolicy {
 	t.Helper()
 	var list admissionv1.ValidatingAdmissionPolicyList
-	must(t, e.Client.List(context.Background(), &list)) // also while a test cleans up
+	must.Succeed(t, e.Client.List(context.Background(), &list)) // also while a test cleans up
 	return list.Items
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // Priority levels of config/base, and the one of Kubernetes for other service accounts.
@@ -49,7 +50,7 @@ func (l *levelled) RoundTrip(r *http.Request) (*http.Response, error) {
 func (e *environment) levelled(t *testing.T, account client.ObjectKey, pod string) *levelled {
 	t.Helper()
 	token, err := apiserver.Token(t.Context(), e.Client, account, e.pods[system+"/"+pod])
-	must(t, err)
+	must.Succeed(t, err)
 	l := &levelled{}
 	config := rest.AnonymousClientConfig(e.Config)
 	config.BearerToken, config.QPS = token, -1
@@ -58,7 +59,7 @@ func (e *environment) levelled(t *testing.T, account client.ObjectKey, pod strin
 		return l
 	})
 	l.Client, err = client.New(config, client.Options{Scheme: e.Client.Scheme()})
-	must(t, err)
+	must.Succeed(t, err)
 	return l
 }
 
@@ -66,7 +67,7 @@ func (e *environment) levelled(t *testing.T, account client.ObjectKey, pod strin
 func (e *environment) level(t *testing.T, l *levelled) string {
 	t.Helper()
 	var all flowcontrolv1.PriorityLevelConfigurationList
-	must(t, e.Client.List(t.Context(), &all))
+	must.Succeed(t, e.Client.List(t.Context(), &all))
 	for _, p := range all.Items {
 		if string(p.UID) == l.uid.Load() {
 			return p.Name
@@ -114,14 +115,14 @@ func TestFlows(t *testing.T) {
 func (e *environment) gauge(t *testing.T, name, level string) int {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(e.Config)
-	must(t, err)
+	must.Succeed(t, err)
 	text, err := c.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	must(t, err)
+	must.Succeed(t, err)
 	n := 0
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "apiserver_flowcontrol_"+name+"{") && strings.Contains(line, `priority_level="`+level+`"`) {
 			more, err := strconv.Atoi(strings.Fields(line)[1])
-			must(t, err)
+			must.Succeed(t, err)
 			n += more
 		}
 	}
@@ -143,10 +144,10 @@ func TestFloodWaitsAlone(t *testing.T) {
 	controller := e.levelled(t, controllerAccount, "controller")
 
 	// Clients ask for the API's resources first.
-	must(t, decide(web)(call{t.Context(), e, client.NewDryRunClient(agent.Client)}))
-	must(t, heartbeat(t.Context(), agent.Client))
-	must(t, heartbeat(t.Context(), other.Client))
-	must(t, controller.List(t.Context(), &corev1.PodList{}))
+	must.Succeed(t, decide(web)(call{t.Context(), e, client.NewDryRunClient(agent.Client)}))
+	must.Succeed(t, heartbeat(t.Context(), agent.Client))
+	must.Succeed(t, heartbeat(t.Context(), other.Client))
+	must.Succeed(t, controller.List(t.Context(), &corev1.PodList{}))
 	// Before the webhook is there: what it holds up without that bound does not wait, but hangs until its timeout.
 	e.narrow(t, agentRequests)
 	release, patches, none := make(chan struct{}), allocations(), admissionv1.SideEffectClassNone
@@ -185,9 +186,9 @@ func TestFloodWaitsAlone(t *testing.T) {
 	most := 0 // what has waited for 15 s is refused, and comes again a second later
 	for range beats {
 		most = max(most, e.waiting(t))
-		must(t, heartbeat(t.Context(), agent.Client))
-		must(t, heartbeat(t.Context(), other.Client))
-		must(t, controller.List(t.Context(), &corev1.PodList{}))
+		must.Succeed(t, heartbeat(t.Context(), agent.Client))
+		must.Succeed(t, heartbeat(t.Context(), other.Client))
+		must.Succeed(t, controller.List(t.Context(), &corev1.PodList{}))
 	}
 	if most < flood/2 {
 		t.Errorf("at most %d requests of the flood waited beside the heartbeats of two agents, want %d", most, flood/2)
@@ -210,9 +211,9 @@ func (e *environment) narrow(t *testing.T, name string) {
 	none, least := int32(0), int32(1)
 	set := func(change func(*flowcontrolv1.LimitedPriorityLevelConfiguration)) {
 		var level flowcontrolv1.PriorityLevelConfiguration
-		must(t, e.Client.Get(context.Background(), client.ObjectKey{Name: name}, &level))
+		must.Succeed(t, e.Client.Get(context.Background(), client.ObjectKey{Name: name}, &level))
 		change(level.Spec.Limited)
-		must(t, e.Client.Update(context.Background(), &level))
+		must.Succeed(t, e.Client.Update(context.Background(), &level))
 	}
 	var before flowcontrolv1.LimitedPriorityLevelConfiguration
 	set(func(limits *flowcontrolv1.LimitedPriorityLevelConfiguration) {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 type policySpec = admissionv1.ValidatingAdmissionPolicySpec
@@ -200,12 +201,12 @@ func binding(policy string, actions ...admissionv1.ValidationAction) client.Obje
 func (e *environment) unbind(t *testing.T, policies []admissionv1.ValidatingAdmissionPolicy) {
 	t.Helper()
 	for _, p := range policies {
-		must(t, e.Client.Delete(t.Context(), binding(p.Name)))
+		must.Succeed(t, e.Client.Delete(t.Context(), binding(p.Name)))
 	}
 	t.Cleanup(func() {
 		for _, p := range policies {
 			again := binding(p.Name, admissionv1.Deny, admissionv1.Audit)
-			must(t, e.Client.Create(context.Background(), again))
+			must.Succeed(t, e.Client.Create(context.Background(), again))
 		}
 		e.awaitPolicies(t)
 	})

@@ -24,6 +24,8 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // overlays are all that a user may apply, and base with its component shards, with the replicas of the controller.
@@ -69,7 +71,7 @@ func kustomized(t *testing.T, overlay string) (objects []client.Object) {
 
 	types := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
-		must(t, add(types))
+		must.Succeed(t, add(types))
 	}
 	decoder := serializer.NewCodecFactory(types, serializer.EnableStrict).UniversalDeserializer()
 	for docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
@@ -77,7 +79,7 @@ func kustomized(t *testing.T, overlay string) (objects []client.Object) {
 		if errors.Is(err, io.EOF) {
 			return objects
 		}
-		must(t, err)
+		must.Succeed(t, err)
 		o, _, err := decoder.Decode(doc, nil, nil)
 		if err != nil {
 			t.Fatalf("%s: %v in\n%s", overlay, err, doc)

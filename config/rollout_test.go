@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // rollout is the DaemonSet of the agents on nodes of its own. The kubelets are the test's: pods of a build whose
@@ -29,11 +30,11 @@ func (r *rollout) builds() map[string]int {
 	r.Helper()
 	ctx, count := context.Background(), map[string]int{}
 	var pods corev1.PodList
-	must(r.T, r.e.Client.List(ctx, &pods, client.InNamespace(r.agents.Namespace)))
+	must.Succeed(r.T, r.e.Client.List(ctx, &pods, client.InNamespace(r.agents.Namespace)))
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		if p.DeletionTimestamp != nil {
-			must(r.T, client.IgnoreNotFound(r.e.Client.Delete(ctx, p, client.GracePeriodSeconds(0))))
+			must.Succeed(r.T, client.IgnoreNotFound(r.e.Client.Delete(ctx, p, client.GracePeriodSeconds(0))))
 			continue
 		}
 		build := p.Spec.Containers[0].Image
@@ -41,7 +42,7 @@ func (r *rollout) builds() map[string]int {
 		if p.Spec.NodeName == "" {
 			terms := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 			target := corev1.ObjectReference{Kind: "Node", Name: terms[0].MatchFields[0].Values[0]}
-			must(r.T, r.e.Client.SubResource("binding").Create(ctx, p, &corev1.Binding{Target: target}))
+			must.Succeed(r.T, r.e.Client.SubResource("binding").Create(ctx, p, &corev1.Binding{Target: target}))
 			continue
 		}
 		if len(p.Status.Conditions) == 0 || p.Status.Phase != corev1.PodRunning {
@@ -52,7 +53,7 @@ func (r *rollout) builds() map[string]int {
 				ready.Status = corev1.ConditionFalse
 			}
 			p.Status.Conditions = []corev1.PodCondition{ready}
-			must(r.T, client.IgnoreNotFound(r.e.Client.Status().Patch(ctx, p, before)))
+			must.Succeed(r.T, client.IgnoreNotFound(r.e.Client.Status().Patch(ctx, p, before)))
 		}
 	}
 	return count
@@ -64,7 +65,7 @@ func (r *rollout) becomes(build string, want map[string]int) {
 	r.Helper()
 	patch := client.MergeFrom(r.agents.DeepCopy())
 	r.agents.Spec.Template.Spec.Containers[0].Image = build
-	must(r.T, r.e.Client.Patch(r.Context(), r.agents, patch))
+	must.Succeed(r.T, r.e.Client.Patch(r.Context(), r.agents, patch))
 	good := 0
 	for of, n := range want {
 		if !strings.HasPrefix(of, "bad") {
@@ -74,7 +75,7 @@ func (r *rollout) becomes(build string, want map[string]int) {
 	apiserver.Eventually(r, "pods are "+fmt.Sprint(want), func() (bool, any) {
 		have := r.builds()
 		now := &appsv1.DaemonSet{}
-		must(r.T, r.e.Client.Get(r.Context(), client.ObjectKeyFromObject(r.agents), now))
+		must.Succeed(r.T, r.e.Client.Get(r.Context(), client.ObjectKeyFromObject(r.agents), now))
 		done := fmt.Sprint(have) == fmt.Sprint(want) && int(now.Status.NumberAvailable) == good
 		return done, fmt.Sprint(have, ", available: ", now.Status.NumberAvailable)
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	nodeallocation "github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // decided is a valid PodAllocation with a decision.
@@ -76,7 +77,7 @@ func TestSchema(t *testing.T) {
 	}
 	stored, signal := decided(ns, "u1"), latency(ns)
 	for _, o := range []client.Object{stored, signal} {
-		must(t, s.Client.Create(t.Context(), o))
+		must.Succeed(t, s.Client.Create(t.Context(), o))
 	}
 	another := latency(ns)
 	another.Name = "another"
@@ -287,9 +288,9 @@ func signalSchema(d *v1alpha1.DemandSignal, write func(context.Context, client.O
 func edited(t *testing.T, o client.Object, path string, value any) *unstructured.Unstructured {
 	t.Helper()
 	text, err := json.Marshal(o)
-	must(t, err)
+	must.Succeed(t, err)
 	obj := &unstructured.Unstructured{}
-	must(t, json.Unmarshal(text, &obj.Object))
+	must.Succeed(t, json.Unmarshal(text, &obj.Object))
 	kind := "PodAllocation"
 	switch o.(type) {
 	case *v1alpha1.DemandSignal:
@@ -329,16 +330,16 @@ func TestStoredAsWritten(t *testing.T) {
 	undecided.Spec = v1alpha1.PodAllocationSpec{NodeName: "n2", PodRef: undecided.Spec.PodRef}
 	for _, want := range []client.Object{pa, d, undecided} {
 		got := want.DeepCopyObject().(client.Object)
-		must(t, s.Client.Create(t.Context(), got)) // the answer has no status
+		must.Succeed(t, s.Client.Create(t.Context(), got)) // the answer has no status
 		if want == d {
 			d.Spec.MinPercent, d.Spec.MaxPercent = 100, 200
 		}
 		status := want.DeepCopyObject().(client.Object)
 		status.SetResourceVersion(got.GetResourceVersion())
-		must(t, s.Client.Status().Update(t.Context(), status))
+		must.Succeed(t, s.Client.Status().Update(t.Context(), status))
 		got.SetResourceVersion(status.GetResourceVersion())
-		must(t, s.Client.Update(t.Context(), got))
-		must(t, s.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got))
+		must.Succeed(t, s.Client.Update(t.Context(), got))
+		must.Succeed(t, s.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got))
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(metav1.ObjectMeta{}, metav1.TypeMeta{})); diff != "" {
 			t.Errorf("(-written +read):\n%s", diff)
 		}
@@ -348,7 +349,7 @@ func TestStoredAsWritten(t *testing.T) {
 	}
 	var list v1alpha1.PodAllocationList // the plugin lists those of a node
 	of := client.MatchingFields{"spec.nodeName": "n2"}
-	must(t, s.Client.List(t.Context(), &list, client.InNamespace(ns), of))
+	must.Succeed(t, s.Client.List(t.Context(), &list, client.InNamespace(ns), of))
 	if len(list.Items) != 1 || list.Items[0].Name != "u2" {
 		t.Errorf("objects of n2: %+v, want u2 alone", list.Items)
 	}
@@ -359,7 +360,7 @@ func TestColumns(t *testing.T) {
 	s := apiserver.Start(t)
 	ns := s.Namespace(t)
 	c, err := kubernetes.NewForConfig(s.Config)
-	must(t, err)
+	must.Succeed(t, err)
 	for resource, tt := range map[string]struct {
 		object client.Object
 		want   map[string]any
@@ -373,12 +374,12 @@ func TestColumns(t *testing.T) {
 			"Reason": nil, "Min": float64(100), "Max": float64(200), "Message": nil,
 		}},
 	} {
-		must(t, s.Client.Create(t.Context(), tt.object))
+		must.Succeed(t, s.Client.Create(t.Context(), tt.object))
 		body, err := c.RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion.String(), "namespaces", ns, resource).
 			SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
-		must(t, err)
+		must.Succeed(t, err)
 		var table metav1.Table
-		must(t, json.Unmarshal(body, &table))
+		must.Succeed(t, json.Unmarshal(body, &table))
 		shown := map[string]any{}
 		for i, c := range table.ColumnDefinitions {
 			shown[c.Name] = table.Rows[0].Cells[i]

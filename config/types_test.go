@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestTypes: the type checker of Kubernetes finds no fault in the policies. It skips rules for all versions of an
@@ -21,9 +22,9 @@ func TestTypes(t *testing.T) {
 	for _, policy := range e.policies(t) {
 		p := typed(policy)
 		e.create(t, p)
-		t.Cleanup(func() { must(t, e.Client.Delete(context.Background(), p)) })
+		t.Cleanup(func() { must.Succeed(t, e.Client.Delete(context.Background(), p)) })
 		apiserver.Eventually(t, p.Name+" has been checked", func() (bool, any) {
-			must(t, e.Client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+			must.Succeed(t, e.Client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
 			return p.Status.ObservedGeneration == p.Generation && p.Status.TypeChecking != nil, p.Status
 		})
 		known := false

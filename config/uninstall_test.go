@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // kubectlStub notes what it is asked, and answers for the Job what the test says: a phase per line, of which
@@ -52,15 +54,13 @@ func TestUninstall(t *testing.T) {
 			dir := t.TempDir()
 			notes, phases := filepath.Join(dir, "notes"), filepath.Join(dir, "phases")
 			stub := filepath.Join(dir, "kubectl")
-			must(t, os.WriteFile(stub, []byte(kubectlStub), 0o700))
-			must(t, os.WriteFile(phases, []byte(strings.Join(c.phases, "\n")+"\n"), 0o600))
+			must.Succeed(t, os.WriteFile(stub, []byte(kubectlStub), 0o700))
+			must.Succeed(t, os.WriteFile(phases, []byte(strings.Join(c.phases, "\n")+"\n"), 0o600))
 			cmd := exec.Command("sh", "uninstall.sh")
 			cmd.Env = append(os.Environ(), append(c.env, "KUBECTL="+stub, "REAL="+kubectl(t), "NOTES="+notes, "PHASES="+phases, "POLL=0")...)
 			out, err := cmd.CombinedOutput()
 			asked, readErr := os.ReadFile(notes)
-			if readErr != nil {
-				t.Fatal(readErr)
-			}
+			must.Succeed(t, readErr)
 			if deleted := strings.Contains(string(asked), "delete -k"); deleted != c.deletes || (err == nil) != c.deletes {
 				t.Errorf("deleted %v, error %v\n%s\nasked:\n%s", deleted, err, out, asked)
 			}

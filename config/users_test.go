@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // Users, as the documentation calls them.
@@ -92,7 +93,7 @@ func (e *environment) program(t *testing.T, name, node string, account client.Ob
 func (e *environment) withToken(t *testing.T, account client.ObjectKey, pod string) client.Client {
 	t.Helper()
 	token, err := apiserver.Token(t.Context(), e.Client, account, e.pods[system+"/"+pod])
-	must(t, err)
+	must.Succeed(t, err)
 	return e.Bearer(t, token)
 }
 
@@ -123,7 +124,7 @@ func (e *environment) aggregated(t *testing.T, role string, seen map[string]bool
 	}
 	seen[role] = true
 	r := &rbacv1.ClusterRole{}
-	must(t, e.Client.Get(t.Context(), client.ObjectKey{Name: role}, r))
+	must.Succeed(t, e.Client.Get(t.Context(), client.ObjectKey{Name: role}, r))
 	if r.AggregationRule == nil {
 		return []string{role}
 	}
@@ -131,7 +132,7 @@ func (e *environment) aggregated(t *testing.T, role string, seen map[string]bool
 	for _, selector := range r.AggregationRule.ClusterRoleSelectors {
 		var list rbacv1.ClusterRoleList
 		matching := client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(selector.MatchLabels)}
-		must(t, e.Client.List(t.Context(), &list, matching))
+		must.Succeed(t, e.Client.List(t.Context(), &list, matching))
 		for _, part := range list.Items {
 			names = append(names, e.aggregated(t, part.Name, seen)...)
 		}
@@ -174,7 +175,7 @@ func (e *environment) elevate(t *testing.T) {
 	}
 	b := e.bind(t, "", "ClusterRole/cluster-admin", serviceAccount(agentAccount), serviceAccount(controllerAccount))
 	t.Cleanup(func() {
-		must(t, e.Client.Delete(context.Background(), b))
+		must.Succeed(t, e.Client.Delete(context.Background(), b))
 		await(false)
 	})
 	await(true)

@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/internal/audit"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 var auditRow = regexp.MustCompile("(?m)^\\| `([A-Za-z]+)` \\| (string|number|boolean|object) \\| .+ \\|$")
@@ -34,7 +35,7 @@ func TestAuditSchema(t *testing.T) {
 		Result:   podresize.Result{Outcome: podresize.Accepted}, Latency: time.Second, Priority: "needed", Age: 2 * time.Second,
 	})
 	var line map[string]any
-	must(t, json.Unmarshal(out.Bytes(), &line))
+	must.Succeed(t, json.Unmarshal(out.Bytes(), &line))
 	written := map[string]string{}
 	for field, v := range line {
 		switch v.(type) {

@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/eligibility"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -73,7 +74,7 @@ func hold(t *testing.T, page, mark, want string) {
 		t.Fatalf("%s has no place for %q", page, mark)
 	}
 	if *update {
-		must(t, os.WriteFile(page, []byte(before+begin+want+end+after), 0o644))
+		must.Succeed(t, os.WriteFile(page, []byte(before+begin+want+end+after), 0o644))
 		return
 	}
 	if d := cmp.Diff(want, have); d != "" {
@@ -93,7 +94,7 @@ func example(t *testing.T, pods []bidder) string {
 		})
 	}
 	result := market.Clear(p)
-	must(t, market.Certify(p, result))
+	must.Succeed(t, market.Certify(p, result))
 	out := fmt.Sprintf("\nPrice: **%v**\n\n| pod | request | budget | demand | limit | bound by |\n| --- | --- | --- | --- | --- | --- |\n", result.Price)
 	for i, b := range pods {
 		out += fmt.Sprintf("| %s | %v | %d | %v | **%v** | %v |\n", b.name, b.request, p.Bids[i].Budget, b.demand, limit(p.Bids[i], result.Price), strings.ToLower(p.Bids[i].Bound(result.Price).String()))
@@ -292,7 +293,7 @@ func anchors(page string) []string {
 func pages(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(root, "*.md"))
-	must(t, err)
+	must.Succeed(t, err)
 	return append(found, files(t, ".", ".md")...)
 }
 
@@ -305,14 +306,14 @@ func files(t *testing.T, dir, ext string) []string {
 		}
 		return err
 	})
-	must(t, err)
+	must.Succeed(t, err)
 	return found
 }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	must(t, err)
+	must.Succeed(t, err)
 	return string(text)
 }
 
@@ -322,12 +323,4 @@ func limit(b market.Bid, p market.Price) cpu.Milli {
 		return b.Ceiling
 	}
 	return b.Limit(p).RoundDown(cpu.Quantum)
-}
-
-// must ends a test at a step that only prepares it.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

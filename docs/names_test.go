@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestPublicNames: every name that users script against stands in one list. A change of the list is a
@@ -28,7 +29,7 @@ func TestPublicNames(t *testing.T) {
 	}
 	for _, file := range files(t, filepath.Join(root, "config", "crd"), ".yaml") {
 		var crd apiextensionsv1.CustomResourceDefinition
-		must(t, yaml.Unmarshal([]byte(read(t, file)), &crd))
+		must.Succeed(t, yaml.Unmarshal([]byte(read(t, file)), &crd))
 		if crd.Kind != "CustomResourceDefinition" {
 			continue
 		}
@@ -52,7 +53,7 @@ func TestPublicNames(t *testing.T) {
 	got := strings.Join(slices.Compact(names), "\n") + "\n"
 	list := filepath.Join("testdata", "public-names.txt")
 	if *update {
-		must(t, os.WriteFile(list, []byte(got), 0o644))
+		must.Succeed(t, os.WriteFile(list, []byte(got), 0o644))
 	}
 	if diff := cmp.Diff(read(t, list), got); diff != "" {
 		t.Errorf("public names (-listed +code); if you mean the change, write it with -update:\n%s", diff)
@@ -77,7 +78,7 @@ func fields(path string, s apiextensionsv1.JSONSchemaProps, add func(kind, name 
 func namesInCode(t *testing.T, file string, add func(kind, name string)) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	must(t, err)
+	must.Succeed(t, err)
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.BasicLit:

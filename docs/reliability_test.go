@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // faultCase is one row of reliability.md.
@@ -68,7 +70,7 @@ func testFolders(t *testing.T) map[string][]string {
 			continue
 		}
 		folder, err := filepath.Rel(root, filepath.Dir(path))
-		must(t, err)
+		must.Succeed(t, err)
 		for _, m := range testFunc.FindAllStringSubmatch(read(t, path), -1) {
 			where[m[1]] = append(where[m[1]], filepath.ToSlash(folder))
 		}

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // problems draws markets of every temper: idle, scarce, with floors above the supply,
@@ -43,9 +44,7 @@ func TestFeasible(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := problems(t)
 		r := Clear(p)
-		if err := Certify(p, r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, Certify(p, r))
 		if got := usage(p, r); !r.FloorsExceedSupply && got > p.Supply {
 			t.Fatalf("usage %v of a supply of %v at price %g", got, p.Supply, float64(r.Price))
 		}
@@ -247,9 +246,7 @@ func agree(p Problem) error {
 
 func TestAgreesWithOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		if err := agree(problems(t)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, agree(problems(t)))
 	})
 }
 
@@ -278,9 +275,7 @@ func TestFloorsUseTheSupplyOfAnyMarket(t *testing.T) {
 		for _, b := range p.Bids {
 			p.Supply += min(b.Demand, b.Floor)
 		}
-		if err := agree(p); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, agree(p))
 	})
 }
 
@@ -307,9 +302,7 @@ func TestValidateReportsEverything(t *testing.T) {
 func TestCertifyRefusesWrongPrices(t *testing.T) {
 	p := Problem{Supply: 1000, Bids: []Bid{{100, 900, 10, 2000}, {100, 900, 10, 2000}}}
 	right := Clear(p)
-	if err := Certify(p, right); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Certify(p, right))
 	for _, wrong := range []Result{{}, {Price: right.Price * 1.01}, {Price: right.Price / 1.01}, {Price: MaxPrice, FloorsExceedSupply: true}, {Price: -1}} {
 		if Certify(p, wrong) == nil {
 			t.Errorf("%+v was certified", wrong)
@@ -364,8 +357,6 @@ func FuzzClear(f *testing.F) {
 		if p.Validate() != nil {
 			return
 		}
-		if err := agree(p); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, agree(p))
 	})
 }

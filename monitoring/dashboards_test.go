@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // board is what these tests read of a dashboard.
@@ -32,7 +34,7 @@ type source struct{ Type, UID string }
 func boards(t *testing.T) map[string]board {
 	t.Helper()
 	files, err := filepath.Glob("dashboards/*.json")
-	must(t, err)
+	must.Succeed(t, err)
 	found := map[string]board{}
 	for _, file := range files {
 		var b board

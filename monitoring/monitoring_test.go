@@ -15,6 +15,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/cli"
 	"github.com/mbcas/mbcas/internal/testing/metricset"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // rule is a recording rule or an alert, as in rules.yaml.
@@ -39,7 +40,7 @@ type ruleFile struct {
 
 func readRules(t *testing.T) (f ruleFile) {
 	t.Helper()
-	must(t, yaml.UnmarshalStrict([]byte(read(t, "rules.yaml")), &f))
+	must.Succeed(t, yaml.UnmarshalStrict([]byte(read(t, "rules.yaml")), &f))
 	return f
 }
 
@@ -66,7 +67,7 @@ func readTests(t *testing.T) (tests []alertTest) {
 		var f struct {
 			Tests []alertTest `json:"tests"`
 		}
-		must(t, yaml.Unmarshal([]byte(read(t, file)), &f))
+		must.Succeed(t, yaml.Unmarshal([]byte(read(t, file)), &f))
 		tests = append(tests, f.Tests...)
 	}
 	return tests
@@ -111,7 +112,7 @@ func TestAlertsAreWhole(t *testing.T) {
 		}
 	}
 	pages, err := filepath.Glob("../docs/runbooks/*.md")
-	must(t, err)
+	must.Succeed(t, err)
 	if len(pages) != len(alerts) || len(alerts) < 20 {
 		t.Errorf("%d runbooks and %d alerts, want as many, and at least 20", len(pages), len(alerts))
 	}
@@ -127,7 +128,7 @@ var command = regexp.MustCompile("(?m)^    kubectl mbcas ?(.*?)(?: *#.*)?$|`kube
 // TestRunbooks: each has its four parts, and its commands are those of the plugin, with their flags and arguments.
 func TestRunbooks(t *testing.T) {
 	pages, err := filepath.Glob("../docs/runbooks/*.md")
-	must(t, err)
+	must.Succeed(t, err)
 	commands := 0
 	for _, page := range pages {
 		text := read(t, page)
@@ -184,7 +185,7 @@ func names(t *testing.T) map[string]bool {
 	known := map[string]bool{}
 	for _, described := range []func() ([]metricset.Metric, error){metricset.Controller, metricset.Agent} {
 		all, err := described()
-		must(t, err)
+		must.Succeed(t, err)
 		for _, m := range all {
 			known[m.Name] = true
 		}
@@ -226,14 +227,6 @@ func TestMetricsExist(t *testing.T) {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	must(t, err)
+	must.Succeed(t, err)
 	return string(text)
-}
-
-// must ends a test at a step that only prepares it.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // between puts the middle between the fixture's client and the API server. The middle sees every request of the client
@@ -52,9 +53,7 @@ func answered(t *testing.T, answer http.HandlerFunc) *podresize.Client {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
 	c, err := client.New(config, client.Options{Scheme: scheme.Scheme, Mapper: mapper})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return podresize.New(c, owner)
 }
 
@@ -201,9 +200,7 @@ func TestSentRequestsComplete(t *testing.T) {
 // TestServed asks a real server, and what stands for others: without the subresource, without its verb, and broken.
 func TestServed(t *testing.T) {
 	d, err := discovery.NewDiscoveryClientForConfig(apiserver.Start(t).Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for name, tt := range map[string]struct {
 		server podresize.Discovery
 		yes    bool

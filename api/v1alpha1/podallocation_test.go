@@ -8,6 +8,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // Clients without our types see amounts as the API server does: text.
@@ -17,16 +18,12 @@ func TestAmountsAreTextForGenericClients(t *testing.T) {
 		DesiredCPULimit: &total, Containers: []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 1500}},
 	}}
 	generic, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pa)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := generic["spec"].(map[string]any)["desiredCPULimit"]; got != "1500m" {
 		t.Errorf("desiredCPULimit is %#v, want the text 1500m", got)
 	}
 	var back v1alpha1.PodAllocation
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(generic, &back); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, runtime.DefaultUnstructuredConverter.FromUnstructured(generic, &back))
 	if diff := cmp.Diff(pa.Spec, back.Spec); diff != "" {
 		t.Errorf("there and back:\n%s", diff)
 	}

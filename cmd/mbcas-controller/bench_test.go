@@ -24,6 +24,7 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // BenchmarkRestoreAll measures restore --all as a program of its own: 3,000 pods without a kubelet, each
@@ -34,9 +35,7 @@ func BenchmarkRestoreAll(b *testing.B) {
 	s := apiserver.Start(b)
 	ns := &corev1.Namespace{}
 	ns.Name = kube.SystemNamespace
-	if err := s.Client.Create(b.Context(), ns); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, s.Client.Create(b.Context(), ns))
 	s.Install(b, "", "rbac/controller_role.yaml", "rbac/bindings.yaml",
 		"policy/controller.yaml", "policy/controller_records.yaml", "policy/leases.yaml")
 	program := filepath.Join(b.TempDir(), "mbcas-controller")
@@ -52,9 +51,7 @@ func BenchmarkRestoreAll(b *testing.B) {
 		for i := range pods {
 			made.Go(func() error { return raised(b.Context(), s.Client, namespace, i) })
 		}
-		if err := made.Wait(); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, made.Wait())
 		for run, want := range []string{fmt.Sprintf("%d pods restored", pods), "0 pods restored"} {
 			cmd := exec.Command(program, "restore", "--all", "--timeout=10m", "--workers=32", "--rate=1000", "--kubeconfig="+kubeconfig)
 			var said bytes.Buffer
@@ -80,9 +77,7 @@ func BenchmarkRestoreAll(b *testing.B) {
 func childrenCPU(b *testing.B) (seconds float64) {
 	b.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		_, rest, ok := strings.Cut(string(text), ") ")
@@ -92,9 +87,7 @@ func childrenCPU(b *testing.B) (seconds float64) {
 		}
 		for _, ticks := range fields[11:13] { // user and system time, in hundredths of a second
 			n, err := strconv.ParseFloat(ticks, 64)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, err)
 			seconds += n / 100
 		}
 	}
@@ -118,9 +111,7 @@ func makeNode(b *testing.B, s *apiserver.Server) {
 	if err == nil {
 		err = s.Client.Status().Update(b.Context(), node)
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 }
 
 // raised makes a pod that the controller raised, on a node without a kubelet. Its status shows the declared

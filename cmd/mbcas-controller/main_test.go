@@ -39,6 +39,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/program"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // libraries is what the libraries have logged so far.
@@ -74,15 +75,11 @@ func TestUsage(t *testing.T) {
 // which people find the host.
 func TestTwoOnOneHost(t *testing.T) {
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	names := map[string]bool{}
 	for range 2 {
 		r, err := newReplica(&rest.Config{}, nil, "mbcas-system", slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if names[r.Name] = true; !strings.HasPrefix(r.Name, kube.ReplicaLease(host)) {
 			t.Errorf("the Lease %s does not say its host, %s", r.Name, host)
 		}
@@ -157,15 +154,9 @@ func TestVersion(t *testing.T) {
 func TestServe(t *testing.T) {
 	s := apiserver.Start(t)
 	c, ctx := s.Client, t.Context()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	ns := &corev1.Namespace{}
 	ns.Name = kube.SystemNamespace
-	must(c.Create(ctx, ns))
+	must.Succeed(t, c.Create(ctx, ns))
 	s.Install(t, "", "rbac/controller_role.yaml", "rbac/bindings.yaml",
 		"policy/controller.yaml", "policy/controller_records.yaml", "policy/leases.yaml")
 	kubeconfig := s.Kubeconfig(t, "system:serviceaccount:mbcas-system:mbcas-controller", "system:serviceaccounts")
@@ -173,12 +164,13 @@ func TestServe(t *testing.T) {
 	node := s.Kubelet(t, "serve")
 	now, lease := metav1.NowMicro(), &coordinationv1.Lease{} // its agent is alive, and renews it once
 	lease.Namespace, lease.Name, lease.Spec.RenewTime = kube.SystemNamespace, kube.AgentLease(node.Node), &now
-	must(c.Create(ctx, lease))
+	must.Succeed(t, c.Create(ctx, lease))
 	pod := node.Run(t, apiserver.Pod(s.Namespace(t), "web", apiserver.Container("app", "100m", "500m")))
 	mode := func(value string) {
 		shop := &corev1.Namespace{}
 		shop.Name = pod.Namespace
-		must(c.Patch(ctx, shop, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"mbcas.io/mode":"`+value+`"}}}`))))
+		patch := `{"metadata":{"labels":{"mbcas.io/mode":"` + value + `"}}}`
+		must.Succeed(t, c.Patch(ctx, shop, client.RawPatch(types.MergePatchType, []byte(patch))))
 	}
 	mode("enforce")
 	signal := demandSignal(t, s, node, pod.Namespace)
@@ -218,13 +210,13 @@ func TestServe(t *testing.T) {
 			return false
 		}
 		settings, err := kube.ReadSettings(cm)
-		must(err)
+		must.Succeed(t, err)
 		return settings.Mode() == kube.ModeEnforce && settings["start-grace"] == "0s" && settings.Version() != ""
 	})
 	before, total := pa.DeepCopy(), cpu.Milli(1500)
 	pa.Spec.DesiredCPULimit, pa.Spec.Containers = &total, []v1alpha1.ContainerLimit{{Name: "app", CPULimit: total}}
 	pa.Spec.Decision = &v1alpha1.Decision{Budget: 100, Price: 0.000, Floor: 110, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: metav1.NowMicro()}
-	must(c.Patch(ctx, pa, client.MergeFrom(before)))
+	must.Succeed(t, c.Patch(ctx, pa, client.MergeFrom(before)))
 	wait(t, "raised", func() bool {
 		return c.Get(ctx, client.ObjectKeyFromObject(pa), pa) == nil && pa.Status.Phase == v1alpha1.PhaseApplied
 	})
@@ -232,7 +224,7 @@ func TestServe(t *testing.T) {
 		t.Helper()
 		wait(t, "an event "+reason, func() bool {
 			var events eventsv1.EventList
-			must(c.List(ctx, &events, client.InNamespace(pod.Namespace)))
+			must.Succeed(t, c.List(ctx, &events, client.InNamespace(pod.Namespace)))
 			return slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool {
 				return e.Reason == reason && e.Regarding.Kind == kind && e.Regarding.UID == uid && strings.Contains(e.Note, note)
 			})
@@ -240,7 +232,7 @@ func TestServe(t *testing.T) {
 	}
 	event("CPUResized", "Pod", pod.UID, "app=1500m")
 	wait(t, "the metric read", func() bool {
-		must(c.Get(ctx, client.ObjectKeyFromObject(signal), signal))
+		must.Succeed(t, c.Get(ctx, client.ObjectKeyFromObject(signal), signal))
 		return meta.IsStatusConditionTrue(signal.Status.Conditions, v1alpha1.SignalAvailable)
 	})
 	event(v1alpha1.ReasonMetricRead, "DemandSignal", signal.UID, "")
@@ -260,7 +252,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("restore wrote %q, want one audit line", line)
 	}
 	got := &corev1.Pod{}
-	must(c.Get(ctx, client.ObjectKeyFromObject(pod), got))
+	must.Succeed(t, c.Get(ctx, client.ObjectKeyFromObject(pod), got))
 	if limits := kube.Limits(got); kube.Total(limits) != 500 {
 		t.Errorf("limits %v after restore, want app=500m", limits)
 	}
@@ -281,9 +273,7 @@ func demandSignal(t *testing.T, s *apiserver.Server, node *apiserver.Kubelet, na
 		"apiVersion": "external.metrics.k8s.io/v1beta1", "kind": "ExternalMetricValue", "metadata": map[string]any{"namespace": namespace, "name": "shop"},
 		"metricName": "latencies", "value": "150m", "timestamp": time.Now().UTC().Format(time.RFC3339),
 	}}
-	if err := s.Client.Create(ctx, value); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Client.Create(ctx, value))
 	pod := apiserver.Pod(namespace, "shop", apiserver.Container("app", "100m", "500m"))
 	pod.Labels = map[string]string{"pod-template-hash": "abc"}
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "shop-abc", UID: "rs-shop", Controller: &yes}}
@@ -294,9 +284,7 @@ func demandSignal(t *testing.T, s *apiserver.Server, node *apiserver.Kubelet, na
 	d.Spec.Metric = v1alpha1.SignalMetric{Type: v1alpha1.ExternalMetric, External: &v1alpha1.MetricTarget{
 		Metric: v1alpha1.MetricID{Name: "latencies"}, Target: v1alpha1.SignalObjective{Type: "Value", Value: &aim},
 	}}
-	if err := s.Client.Create(ctx, d); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Client.Create(ctx, d))
 	return d
 }
 
@@ -305,13 +293,9 @@ func demandSignal(t *testing.T, s *apiserver.Server, node *apiserver.Kubelet, na
 func mayReadMetrics(t *testing.T, kubeconfig, namespace string) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	disco, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c := disco.RESTClient()
 	for _, path := range []string{
 		"custom.metrics.k8s.io/v1beta2/namespaces/" + namespace + "/pods/*/queue", "custom.metrics.k8s.io/v1beta1/namespaces/" + namespace + "/ingresses.networking.k8s.io/web/p99",

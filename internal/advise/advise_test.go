@@ -14,6 +14,7 @@ import (
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
 	_ "github.com/mbcas/mbcas/internal/testing/atlength" // a fixed seed in make test
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -45,13 +46,9 @@ func recorded(t rapid.TB, request, limit cpu.Milli, seconds []second) *record.Re
 		r.Round(in, []record.Name{{Namespace: "shop", Name: "cart-1"}}, &round.Output{})
 	}
 	var b bytes.Buffer
-	if err := r.WriteTo(&b, record.About{Node: "node-1"}, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.WriteTo(&b, record.About{Node: "node-1"}, 0))
 	rec, err := record.Open(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return rec
 }
 
@@ -61,9 +58,7 @@ func cart(n record.Name) (string, bool) { return "Deployment/cart", n.Name == "c
 func advised(t rapid.TB, cfg Config, recs ...*record.Recording) Advice {
 	var s Seen
 	for _, rec := range recs {
-		if err := s.Add(rec, cart); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Add(rec, cart))
 	}
 	got := s.Advise(cfg)
 	if len(got) != 1 || got[0].Key != (Key{"shop", "Deployment/cart", "app"}) {

@@ -19,6 +19,7 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestOddLimits: the real API server takes what is decided for pods whose limits are odd, and for one whose burst keeps
@@ -31,9 +32,7 @@ func TestOddLimits(t *testing.T) {
 	w.mu.Lock()
 	err := w.tree.Update(string(pod.UID), w.loads[0].id, func(g *kernel.Group) { g.Quota.Burst = 35 * time.Millisecond })
 	w.mu.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	throttled, raised := w.start("throttled", "500m", "1", 1, 0.9)
 	url, _ := w.agent()
 	w.decided(burst, raised)
@@ -69,9 +68,7 @@ func TestOddLimits(t *testing.T) {
 			len(l.OwnerReferences) == 1 && m.Round > 0
 	})
 	w.eventually("readiness", func() bool { code, _ := w.get(url + "/readyz"); return code == http.StatusOK })
-	if err := w.client.Delete(t.Context(), allocation.NewNode(w.node, "node")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.client.Delete(t.Context(), allocation.NewNode(w.node, "node")))
 	w.eventually("no pod is managed", func() bool { return w.metric(url, `mbcas_node_pods{part="bidding"}`) == 0 })
 }
 
@@ -222,14 +219,10 @@ func TestFollowsItsNodeAllocation(t *testing.T) {
 		w.tell(pa, kube.Limits(pod), &v1alpha1.Constraints{Ceiling: &ceiling})
 		check(1500, 2)
 		again := allocation.New(pod)
-		if err := errors.Join(w.client.Delete(t.Context(), pa), w.client.Create(t.Context(), again)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(w.client.Delete(t.Context(), pa), w.client.Create(t.Context(), again)))
 		w.tell(again, kube.Limits(pod), &v1alpha1.Constraints{Ceiling: &ceiling})
 		check(1500, 3)
-		if err := w.client.Delete(t.Context(), allocation.NewNode(w.node, "node")); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.client.Delete(t.Context(), allocation.NewNode(w.node, "node")))
 		check(1500, 3)
 		if n := w.metric(url, `mbcas_node_pods{part="bidding"}`); n != 0 {
 			t.Errorf("%v pods bid, want none", n)

@@ -23,6 +23,7 @@ import (
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/testing/cgroups"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -181,9 +182,7 @@ func turns(b *testing.B, v *snapshot, cfg kernel.Config) *turning {
 	busy := &busyHost{now: time.Now()}
 	cfg.Log, cfg.Now = slog.New(slog.DiscardHandler), func() time.Time { return busy.now }
 	host, err := kernel.Open(cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	busy.Host, busy.start = host, busy.now
 	queue := newPublishQueue(time.Hour)
 	p, _ := newLoop(nil)
@@ -281,9 +280,7 @@ func (h *busyHost) use(s kernel.Sample) (all time.Duration) {
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -295,14 +292,10 @@ func realCgroups(b *testing.B, targets []kernel.Target) (root string) {
 	c := cgroups.NewReal(b)
 	for _, t := range targets {
 		c.AddPod(cgroups.Burstable, t.Pod, t.Containers...)
-		if err := c.SetQuota(c.Pod(cgroups.Burstable, t.Pod), kernel.Quota{Limit: period, Period: period}); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, c.SetQuota(c.Pod(cgroups.Burstable, t.Pod), kernel.Quota{Limit: period, Period: period}))
 		for _, id := range t.Containers {
 			q := kernel.Quota{Limit: period / 2, Period: period}
-			if err := c.SetQuota(c.Container(cgroups.Burstable, t.Pod, id), q); err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, c.SetQuota(c.Container(cgroups.Burstable, t.Pod, id), q))
 		}
 	}
 	return c.Dir
@@ -323,13 +316,9 @@ func unifiedCgroups(b *testing.B, targets []kernel.Target) (root string) {
 		return c.Dir
 	}
 	root = b.TempDir()
-	if err := os.WriteFile(filepath.Join(root, "cgroup.controllers"), []byte("cpu\n"), 0o644); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, os.WriteFile(filepath.Join(root, "cgroup.controllers"), []byte("cpu\n"), 0o644))
 	kubepods := filepath.Join(root, c.Kubepods())
-	if err := os.Mkdir(kubepods, 0o755); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, os.Mkdir(kubepods, 0o755))
 	if err := unix.Mount(filepath.Join(c.Tops[2], c.Kubepods()), kubepods, "", unix.MS_BIND, ""); err != nil {
 		b.Skipf("no bind mounts: %v", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/fakekubelet"
 	"github.com/mbcas/mbcas/internal/testing/memapi"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // newBubble is a node in an API server in memory, for tests in a bubble: a round takes no time, so
@@ -28,9 +29,7 @@ import (
 func newBubble(t *testing.T) *world {
 	api := memapi.New(time.Now).Shared()
 	c, err := client.New(memapi.Config(api, "test"), client.Options{Scheme: memapi.Scheme, Mapper: memapi.Mapper()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	w := &world{t: t, client: c, ns: "shop", node: "node-1", interval: time.Second}
 	w.sent.next = api
 	w.access = memapi.Config(&w.sent, "agent")
@@ -38,9 +37,7 @@ func newBubble(t *testing.T) *world {
 	w.open = kernel.Open
 	create := func(o client.Object) {
 		t.Helper()
-		if err := c.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Create(t.Context(), o))
 	}
 	for _, name := range []string{w.ns, kube.SystemNamespace} {
 		create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -51,9 +48,7 @@ func newBubble(t *testing.T) *world {
 		pod.Spec.NodeName = w.node
 		create(pod)
 		pod.Status = fakekubelet.Running(pod, metav1.Now())
-		if err := c.Status().Update(t.Context(), pod); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Status().Update(t.Context(), pod))
 		return pod
 	}
 	w.eventually = func(what string, ok func() bool) {

@@ -27,6 +27,7 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -205,9 +206,7 @@ func (s *leaseServer) agent(t *testing.T, name string, pods *[]podRef) *leaseCli
 			GroupVersion: &coordinationv1.SchemeGroupVersion, NegotiatedSerializer: scheme.Codecs.WithoutConversion(),
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return &leaseClient{
 		client: c, namespace: "mbcas-system", holder: name, node: "n1",
 		market:   func(time.Time) string { return "" },
@@ -261,9 +260,7 @@ func TestPriceIsTakenUp(t *testing.T) {
 		s, pods := &leaseServer{}, []podRef{}
 		before := s.agent(t, "before", &pods)
 		before.market = func(time.Time) string { return allocation.NodeMarket{Round: 7, Price: 0.25}.Text() }
-		if err := before.renew(t.Context(), now.Add(-age)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, before.renew(t.Context(), now.Add(-age)))
 		l := s.agent(t, "after", &pods)
 		if p, known := l.priceBefore(); p != 0 || known {
 			t.Errorf("price %v before the Lease was read", p)
@@ -271,9 +268,7 @@ func TestPriceIsTakenUp(t *testing.T) {
 		l.market = func(time.Time) string { return allocation.NodeMarket{Round: 1, Price: 0.5}.Text() }
 		for range 2 {
 			l.last = nil
-			if err := l.renew(t.Context(), now); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, l.renew(t.Context(), now))
 			if p, known := l.priceBefore(); p != want || known != (want > 0) {
 				t.Errorf("price %v (known: %v) from a Lease renewed %v ago, want %v", p, known, age, want)
 			}
@@ -404,9 +399,7 @@ func TestStartTakesOver(t *testing.T) {
 		s, none := &leaseServer{}, []podRef{}
 		before := s.agent(t, c.holder, &none)
 		before.market = func(time.Time) string { return allocation.NodeMarket{Round: 7, Price: 0.25}.Text() }
-		if err := before.renew(t.Context(), begin.Add(-c.age)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, before.renew(t.Context(), begin.Add(-c.age)))
 		s.requests = nil
 		was := s.stored.DeepCopy()
 		l := s.agent(t, "after", &pods)

@@ -27,6 +27,7 @@ import (
 	"github.com/mbcas/mbcas/internal/agent/objects"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -50,9 +51,7 @@ func apiServer(t *testing.T, answer http.HandlerFunc) (*publisher, chan string) 
 func newPublisher(t *testing.T, access *rest.Config) *publisher {
 	t.Helper()
 	c, err := objects.NewClients(access)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return &publisher{
 		queue: newPublishQueue(3 * time.Second), client: c.Allocations,
 		published: newPublishedDecisions(c.Allocations, func() {}, slog.New(slog.DiscardHandler)),
@@ -83,9 +82,7 @@ func TestPatch(t *testing.T) {
 		t.Errorf("request %s\nwant    %s", head, want)
 	}
 	var sent any
-	if err := json.Unmarshal([]byte(body), &sent); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(body), &sent))
 	want := map[string]any{
 		"metadata": map[string]any{"uid": "pa-pod0"},
 		"spec": map[string]any{

@@ -26,6 +26,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/internal/testing/cgroups"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
@@ -178,16 +179,12 @@ func (w *world) start(name, request, limit string, cores, throttle float64) (*co
 	}
 	w.loads = append(w.loads, load{uid, id, cores, throttle})
 	w.mu.Unlock()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	if limit == "" {
 		return pod, nil
 	}
 	pa := allocation.New(pod)
-	if err := w.client.Create(w.t.Context(), pa); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, w.client.Create(w.t.Context(), pa))
 	w.tell(pa, kube.Limits(pod), nil)
 	return pod, pa
 }
@@ -200,15 +197,11 @@ func (w *world) tell(pa *v1alpha1.PodAllocation, declared []v1alpha1.ContainerLi
 	if apierrors.IsNotFound(err) {
 		err = w.client.Create(w.t.Context(), n)
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	told := v1alpha1.NodePod{UID: pa.Spec.PodRef.UID, AllocationUID: pa.UID, DeclaredLimits: declared, Constraints: c}
 	n.Spec.Pods = slices.DeleteFunc(n.Spec.Pods, func(p v1alpha1.NodePod) bool { return p.UID == told.UID })
 	n.Spec.Pods = append(n.Spec.Pods, told)
-	if err := w.client.Update(w.t.Context(), n); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, w.client.Update(w.t.Context(), n))
 }
 
 // agent starts an agent and returns its URL and a function that stops it.
@@ -218,9 +211,7 @@ func (w *world) agent() (url string, stop func()) {
 	cfg.Node, cfg.Holder, cfg.Interval, cfg.Kernel = w.node, "agent-pod", w.interval, w.tree.Config()
 	cfg.Kernel.MemoryIOPressure, cfg.Kernel.Now = w.stalls, w.now
 	a, err := New(cfg, w.access, slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	open := a.Open
 	if w.open != nil {
 		open = func(context.Context) (Sampler, error) { return w.open(cfg.Kernel) }
@@ -244,14 +235,10 @@ func (w *world) agent() (url string, stop func()) {
 func (w *world) get(url string) (int, string) {
 	w.t.Helper()
 	resp, err := w.http.Get(url)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	return resp.StatusCode, string(body)
 }
 
@@ -264,9 +251,7 @@ func (w *world) metric(url, line string) float64 {
 		return 0
 	}
 	v, err := strconv.ParseFloat(found[1], 64)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	return v
 }
 
@@ -280,9 +265,7 @@ func (w *world) completed(url string) float64 {
 func (w *world) allocation(pa *v1alpha1.PodAllocation) *v1alpha1.PodAllocation {
 	w.t.Helper()
 	var got v1alpha1.PodAllocation
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(pa), &got); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, w.client.Get(w.t.Context(), client.ObjectKeyFromObject(pa), &got))
 	return &got
 }
 

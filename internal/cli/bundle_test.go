@@ -24,6 +24,7 @@ import (
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // logged is a log of an agent, with pods that are gone.
@@ -54,14 +55,14 @@ func supported(t *testing.T) *fakeCluster {
 func unzip(t *testing.T, path string) map[string]string {
 	t.Helper()
 	z, err := zip.OpenReader(path)
-	must(t, err)
+	must.Succeed(t, err)
 	defer z.Close()
 	files := map[string]string{}
 	for _, f := range z.File {
 		r, err := f.Open()
-		must(t, err)
+		must.Succeed(t, err)
 		data, err := io.ReadAll(r)
-		must(t, err)
+		must.Succeed(t, err)
 		files[f.Name] = string(data)
 		if strings.HasSuffix(f.Name, ".mbcas") {
 			files[f.Name] = played(t, data)
@@ -73,7 +74,7 @@ func unzip(t *testing.T, path string) map[string]string {
 func played(t *testing.T, data []byte) string {
 	t.Helper()
 	rec, err := record.Open(bytes.NewReader(data))
-	must(t, err)
+	must.Succeed(t, err)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%+v\n", rec.About)
 	sum, err := replay.Play(rec, func(f *replay.Frame) error {
@@ -89,7 +90,7 @@ func played(t *testing.T, data []byte) string {
 // indexOf is the index, with what could not be read.
 func indexOf(t *testing.T, files map[string]string) (index bundle.Index, failures string) {
 	t.Helper()
-	must(t, json.Unmarshal([]byte(files["index.json"]), &index))
+	must.Succeed(t, json.Unmarshal([]byte(files["index.json"]), &index))
 	for _, p := range index.Parts {
 		for _, e := range p.Errors {
 			failures += p.Name + ": " + e + "\n"
@@ -228,7 +229,7 @@ func TestBundleBounds(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c := supported(t)
 	for _, o := range []client.Object{agentLease("node-cheap", 1e9, ""), agentLease("node-silent", 60e9, "")} {
-		must(t, c.Client.Create(t.Context(), o))
+		must.Succeed(t, c.Client.Create(t.Context(), o))
 	}
 	asked := int64(0)
 	c.Logs = func(_ context.Context, _ *corev1.Pod, _ string, _ bool, most int64) ([]byte, error) {

@@ -9,13 +9,15 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestKubeconfigErrors: a kubeconfig that cannot be used is named, with what to do.
 func TestKubeconfigErrors(t *testing.T) {
 	dir := t.TempDir()
 	empty, missing := filepath.Join(dir, "empty"), filepath.Join(dir, "missing")
-	must(t, os.WriteFile(empty, nil, 0o600))
+	must.Succeed(t, os.WriteFile(empty, nil, 0o600))
 	for file, want := range map[string]string{
 		empty:   "kubeconfig: " + empty + " names no cluster; name another with --kubeconfig",
 		missing: "kubeconfig: stat " + missing + ": no such file or directory; name another with --kubeconfig or KUBECONFIG",
@@ -35,7 +37,7 @@ func TestNoAPIServer(t *testing.T) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: "http://127.0.0.1:1"} // tcpmux: no process listens there
 	config.Contexts["c"], config.CurrentContext = &clientcmdapi.Context{Cluster: "c"}, "c"
-	must(t, clientcmd.WriteToFile(*config, file))
+	must.Succeed(t, clientcmd.WriteToFile(*config, file))
 	var out bytes.Buffer
 	cmd := Command(Streams{Out: &out, Err: &out}, "test")
 	cmd.SetArgs([]string{"list", "--kubeconfig", file})

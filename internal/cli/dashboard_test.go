@@ -19,6 +19,7 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/page"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 var pageAddress = regexp.MustCompile(`^(http://127\.0\.0\.1:[0-9]+)/#token=([0-9a-f]{32})(/.*)\n`)
@@ -53,13 +54,13 @@ func dashboard(t *testing.T, a *cluster.Access, args ...string) (ask func(path s
 	return func(path string) string {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, m[1]+path, nil)
-		must(t, err)
+		must.Succeed(t, err)
 		r.Header.Set("X-Mbcas-Token", m[2])
 		resp, err := http.DefaultClient.Do(r)
-		must(t, err)
+		must.Succeed(t, err)
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
-		must(t, err)
+		must.Succeed(t, err)
 		return fmt.Sprintf("%d %s", resp.StatusCode, body)
 	}, m[3]
 }
@@ -93,7 +94,7 @@ func TestDashboardOfTheCluster(t *testing.T) {
 	}
 	for range 2 {
 		_, body, _ := strings.Cut(ask("/api/cluster"), " ")
-		must(t, json.Unmarshal([]byte(body), &got))
+		must.Succeed(t, json.Unmarshal([]byte(body), &got))
 	}
 	states := map[string]string{}
 	for _, n := range got.Nodes {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestOutput shows what each reading command prints of the shop, in testdata/*.txt. The agent of its
@@ -58,7 +59,7 @@ func TestOutput(t *testing.T) {
 func (c *fakeCluster) golden(t *testing.T, name, args string) {
 	t.Helper()
 	stdout, stderr, err := c.run(t, strings.Split(args, " ")...)
-	must(t, err)
+	must.Succeed(t, err)
 	golden(t, name, "$ kubectl mbcas "+args+"\n"+stdout+stderr)
 	if len(c.writes) > 0 {
 		t.Errorf("%s wrote: %v", args, c.writes)

@@ -13,6 +13,7 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // BenchmarkNodes5000 is nodes on a cluster of 5,000 nodes: one list of the Leases from a real API server, and
@@ -38,9 +39,7 @@ func BenchmarkNodes5000(b *testing.B) {
 			return s.Client.Create(b.Context(), lease)
 		})
 	}
-	if err := creating.Wait(); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, creating.Wait())
 	a := &cluster.Access{Client: s.Client, System: namespace, Now: time.Now}
 	for b.Loop() {
 		stdout, _, err := runWith(b, a, "nodes", "--system-namespace", namespace)

@@ -20,6 +20,7 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/nodestate"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -63,7 +64,7 @@ func TestNodes(t *testing.T) {
 	c.golden(t, "nodes-states", "nodes")
 
 	var v NodesView
-	must(t, json.Unmarshal([]byte(c.prints(t, "nodes --sort name -o json")), &v))
+	must.Succeed(t, json.Unmarshal([]byte(c.prints(t, "nodes --sort name -o json")), &v))
 	states := map[string]nodestate.State{}
 	for _, n := range v.Nodes {
 		states[n.Node] = n.State
@@ -111,7 +112,7 @@ func TestConnectionHasAClock(t *testing.T) {
 	f := newFlags()
 	f.overrides.ClusterInfo.Server = server.URL
 	a, err := f.connect()
-	must(t, err)
+	must.Succeed(t, err)
 	if _, err := a.Discovery.ServerVersionWithContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // recorderOf has recorded rounds of a node with two pods of the shop, of which one saturates and the other is throttled:
@@ -175,9 +176,9 @@ func TestRecordingErrors(t *testing.T) {
 	c := newCluster(t, shop()...)
 	c.records(t, "whole.mbcas")
 	file, err := os.ReadFile("whole.mbcas")
-	must(t, err)
+	must.Succeed(t, err)
 	for name, data := range map[string][]byte{"cut.mbcas": file[:len(file)-10], "none.mbcas": file[:20], "other.mbcas": []byte("PK")} {
-		must(t, os.WriteFile(name, data, 0o600))
+		must.Succeed(t, os.WriteFile(name, data, 0o600))
 	}
 	c.prints(t, "replay cut.mbcas", "cut.mbcas: damaged at byte ", "what comes before is read", "the one recorded")
 	for args, want := range map[string]string{
@@ -208,8 +209,8 @@ func TestOtherResults(t *testing.T) {
 	rec.Begin(noon, round.DefaultConfig(), &state)
 	rec.Round(round.Input{Now: noon}, nil, &round.Output{Watch: []int{7}})
 	data, err := serves(rec)(t.Context(), nil, 0)
-	must(t, err)
-	must(t, os.WriteFile("f.mbcas", data, 0o600))
+	must.Succeed(t, err)
+	must.Succeed(t, os.WriteFile("f.mbcas", data, 0o600))
 	stdout, _, err := newCluster(t).run(t, "replay", "f.mbcas")
 	if !errors.Is(err, past.ErrOtherResults) || !strings.Contains(stdout, "1 results differ") || !strings.Contains(stdout, "The first: 2026-11-21 12:00:00.000, round (event 1 of minute 1)") {
 		t.Errorf("%v\n%s", err, stdout)

@@ -26,15 +26,16 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // access is one to a real API server, in the namespace.
 func access(t *testing.T, s *apiserver.Server, namespace string) *user {
 	t.Helper()
 	c, err := client.New(s.Config, client.Options{Scheme: scheme})
-	must(t, err)
+	must.Succeed(t, err)
 	k, err := kubernetes.NewForConfig(s.Config)
-	must(t, err)
+	must.Succeed(t, err)
 	return &user{cluster.Access{Client: c, Discovery: k.Discovery(), Namespace: namespace, System: kube.SystemNamespace, Now: time.Now}}
 }
 
@@ -53,15 +54,15 @@ func limit(name string, m cpu.Milli) v1alpha1.ContainerLimit {
 func recordDeclared(t *testing.T, c client.Client, pod *corev1.Pod, declared ...v1alpha1.ContainerLimit) {
 	t.Helper()
 	pa := allocation.New(pod)
-	must(t, c.Create(t.Context(), pa))
+	must.Succeed(t, c.Create(t.Context(), pa))
 	pa.Status.Phase, pa.Status.Reason, pa.Status.DeclaredLimits = v1alpha1.PhaseApplied, "Settled", declared
-	must(t, c.Status().Update(t.Context(), pa))
+	must.Succeed(t, c.Status().Update(t.Context(), pa))
 }
 
 func reload(t *testing.T, c client.Client, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	var p corev1.Pod
-	must(t, c.Get(t.Context(), client.ObjectKeyFromObject(pod), &p))
+	must.Succeed(t, c.Get(t.Context(), client.ObjectKeyFromObject(pod), &p))
 	return &p
 }
 
@@ -288,7 +289,7 @@ func TestTenant(t *testing.T) {
 	for _, o := range []client.Object{role, binding} {
 		o.SetNamespace(a.Namespace)
 		o.SetName("look")
-		must(t, admin.Client.Create(t.Context(), o))
+		must.Succeed(t, admin.Client.Create(t.Context(), o))
 	}
 	apiserver.Eventually(t, "the role counts", func() (bool, any) {
 		err := a.Client.List(t.Context(), &corev1.PodList{}, client.InNamespace(a.Namespace))
@@ -308,11 +309,11 @@ func TestLogOnServer(t *testing.T) {
 	s := apiserver.Start(t)
 	a := access(t, s, s.Namespace(t))
 	pod := apiserver.Pod(a.Namespace, "web", apiserver.Container("app", "100m", "300m"))
-	must(t, a.Client.Create(t.Context(), pod))
+	must.Succeed(t, a.Client.Create(t.Context(), pod))
 	e := &corev1.Event{Reason: "ResizeCompleted"}
 	e.Namespace, e.Name = a.Namespace, "web.1"
 	e.InvolvedObject = corev1.ObjectReference{Kind: "Pod", Namespace: a.Namespace, Name: "web", UID: pod.UID}
-	must(t, a.Client.Create(t.Context(), e))
+	must.Succeed(t, a.Client.Create(t.Context(), e))
 	a.prints(t, "log web", "ResizeCompleted")
 }
 

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // requests are those of a client, as "verb resource.group".
@@ -61,14 +62,14 @@ func (r requests) record(c client.WithWatch) client.Client {
 func pluginRoles(t *testing.T) requests {
 	t.Helper()
 	data, err := os.ReadFile("../../config/components/plugin-users/roles.yaml")
-	must(t, err)
+	must.Succeed(t, err)
 	granted := requests{}
 	for _, document := range bytes.Split(data, []byte("\n---\n")) {
 		var role struct {
 			Kind  string
 			Rules []rbacv1.PolicyRule
 		}
-		must(t, yaml.Unmarshal(document, &role))
+		must.Succeed(t, yaml.Unmarshal(document, &role))
 		for _, rule := range role.Rules {
 			for _, resource := range rule.Resources {
 				for _, verb := range rule.Verbs {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestTopSource: top gets the market of each node, and the rounds of a node from its recording: all at first, then those
@@ -71,7 +73,7 @@ func TestTopPlain(t *testing.T) {
 	f.connected = &c.Access
 	cmd := command(Streams{Out: &ending{&out, cancel}, Err: io.Discard}, "test", f)
 	cmd.SetArgs([]string{"top"})
-	must(t, cmd.ExecuteContext(ctx))
+	must.Succeed(t, cmd.ExecuteContext(ctx))
 	if text := out.String(); !strings.Contains(text, "node-1   scarce   0.961") || strings.Contains(text, "\x1b") || len(c.writes) > 0 {
 		t.Errorf("%q, wrote %v", text, c.writes)
 	}

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // later lets time pass in passes of 15 s.
@@ -45,17 +46,13 @@ func (h *cluster) edit(change func(*v1alpha1.DemandSignalSpec)) {
 	d := h.shop()
 	change(&d.Spec)
 	d.Generation++
-	if err := h.Update(h.Context(), d); err != nil {
-		h.Fatal(err)
-	}
+	must.Succeed(h, h.Update(h.Context(), d))
 }
 
 func (h *cluster) shop() *v1alpha1.DemandSignal {
 	h.Helper()
 	d := &v1alpha1.DemandSignal{}
-	if err := h.Get(h.Context(), client.ObjectKey{Namespace: "shop", Name: "signal-0"}, d); err != nil {
-		h.Fatal(err)
-	}
+	must.Succeed(h, h.Get(h.Context(), client.ObjectKey{Namespace: "shop", Name: "signal-0"}, d))
 	return d
 }
 
@@ -91,9 +88,7 @@ func TestFallsBackToTheKernel(t *testing.T) {
 			t.Errorf("another namespace is asked for %v", asks)
 		}
 		h.changed = nil
-		if err := h.Delete(t.Context(), h.shop()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, h.Delete(t.Context(), h.shop()))
 		h.later(h.c, 15*time.Second)
 		is("after the signal was deleted", 0, 0)
 		if !slices.Equal(h.changed, []string{"shop"}) {
@@ -142,9 +137,7 @@ func TestDeletedWithoutALeader(t *testing.T) {
 		h := newCluster(t)
 		h.signals("shop", 1, v1alpha1.ExternalMetric)
 		h.later(h.c, 3*time.Minute)
-		if err := h.Delete(t.Context(), h.shop()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, h.Delete(t.Context(), h.shop()))
 		second := h.leader()
 		h.changed = nil
 		if _, known := second.Percentages("shop"); known {

@@ -26,6 +26,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // cluster is a controller that reads metrics in the time of a synctest bubble, where nothing but the answers of metrics adapters takes
@@ -48,9 +49,7 @@ func newCluster(t *testing.T) *cluster {
 	h := &cluster{T: t, ratio: 4, reads: map[string][]time.Time{}, adapter: func(string, string) (time.Duration, bool) { return 0, true }}
 	scheme := runtime.NewScheme()
 	// Two groups alone: the client maps all kinds of its scheme anew for each patch.
-	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	h.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.DemandSignal{}).Build()
 	h.c = h.leader()
 	return h
@@ -109,9 +108,7 @@ func (h *cluster) signals(namespace string, n int, of v1alpha1.SignalMetricType,
 		objects = append(objects, d)
 	}
 	for _, o := range objects {
-		if err := h.Create(h.Context(), o); err != nil {
-			h.Fatal(err)
-		}
+		must.Succeed(h, h.Create(h.Context(), o))
 	}
 }
 
@@ -144,9 +141,7 @@ func (h *cluster) gap(metric string, begin, after time.Time) (longest time.Durat
 func (h *cluster) of(namespace string, i int) (percent int32, reason string) {
 	h.Helper()
 	d := &v1alpha1.DemandSignal{}
-	if err := h.Get(h.Context(), client.ObjectKey{Namespace: namespace, Name: fmt.Sprint("signal-", i)}, d); err != nil {
-		h.Fatal(err)
-	}
+	must.Succeed(h, h.Get(h.Context(), client.ObjectKey{Namespace: namespace, Name: fmt.Sprint("signal-", i)}, d))
 	if d.Status.DemandPercent != nil {
 		percent = *d.Status.DemandPercent
 	}

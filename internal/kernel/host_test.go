@@ -19,6 +19,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/testing/cgroups"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // A node is a tree of files with a Host on it and a clock that stands still.
@@ -50,9 +51,7 @@ func newNode(t *testing.T, shape cgroups.Shape, prepare func(*node)) *node {
 
 func (n *node) must(err error) {
 	n.t.Helper()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must.Succeed(n.t, err)
 }
 
 // read is one Read a second after the last.
@@ -291,9 +290,7 @@ func pods(t testing.TB, tree *cgroups.Tree, count, containers int) []kernel.Targ
 		for c := range containers {
 			target.Containers = append(target.Containers, fmt.Sprintf("%064x", i*100+c+1))
 		}
-		if err := tree.AddPod(cgroups.Burstable, target.Pod, target.Containers...); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, tree.AddPod(cgroups.Burstable, target.Pod, target.Containers...))
 		targets = append(targets, target)
 	}
 	return targets

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/testing/cgroups"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestLayouts: in every layout of testdata exactly the right cgroups are found: each has a usage of
@@ -28,9 +29,7 @@ func TestLayouts(t *testing.T) {
 	for _, path := range paths {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
 			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			parseLayout(t, string(text)).check(t)
 		})
 	}
@@ -102,31 +101,23 @@ var system = []string{
 func (l *layout) write(t *testing.T) kernel.Config {
 	t.Helper()
 	tree, err := cgroups.New(t.TempDir(), cgroups.Shape{Version: l.version, Above: "not-here"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cfg := tree.Config()
 	for _, top := range []string{"", "cpu,cpuacct", "unified"} {
-		if err := os.RemoveAll(filepath.Join(cfg.Root, top, "not-here")); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.RemoveAll(filepath.Join(cfg.Root, top, "not-here")))
 	}
 	for i, path := range append(l.paths, append(system, l.want["kubepods"])...) {
 		if i >= len(l.paths) && slices.Contains(l.paths, path) {
 			continue
 		}
-		if err := tree.Write(path, kernel.Group{
+		must.Succeed(t, tree.Write(path, kernel.Group{
 			Stat:     kernel.Stat{Usage: time.Duration(i+1) * time.Second, ThrottledTime: time.Duration(i+1) * time.Second},
 			Quota:    l.quotas[path],
 			Pressure: kernel.Pressure{Known: true, Some: time.Duration(i+1) * time.Millisecond},
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	if l.noCPU {
-		if err := os.WriteFile(filepath.Join(cfg.Root, "cgroup.controllers"), []byte("memory pids\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(cfg.Root, "cgroup.controllers"), []byte("memory pids\n"), 0o644))
 	}
 	return cfg
 }
@@ -143,9 +134,7 @@ func (l *layout) check(t *testing.T) {
 		}
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer h.Close()
 	top := cfg.Root
 	if l.version != kernel.V2 {

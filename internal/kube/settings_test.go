@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestSettings: a reader gets the values that the controller wrote, and no value for what is
@@ -14,13 +16,9 @@ func TestSettings(t *testing.T) {
 	data, err := NewSettings("v1.2.3", map[string]string{
 		ModeFlag: "enforce", RollbackHoldOffFlag: "1h30m0s", QuotaHeadroomFlag: "0.25", ExternalChangeHoldOffFlag: "soon", "rate": "7",
 	}).Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s, err := ReadSettings(&corev1.ConfigMap{Data: data})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if s.Version() != "v1.2.3" || s.Mode() != ModeEnforce {
 		t.Errorf("version %q, mode %q", s.Version(), s.Mode())
 	}

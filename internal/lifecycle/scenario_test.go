@@ -13,6 +13,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -29,9 +30,7 @@ func TestScenarios(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			got := play(t, string(want))
 			if *update {
 				err = os.WriteFile(file, []byte(got), 0o600)
@@ -91,9 +90,7 @@ func (s *history) apply(t *testing.T, event []string) {
 		return event[i]
 	}
 	limit := func(i int) (m cpu.Milli) {
-		if err := m.UnmarshalText([]byte(arg(i))); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, m.UnmarshalText([]byte(arg(i))))
 		return m
 	}
 	c := &s.pod.Containers[0]
@@ -117,9 +114,7 @@ func (s *history) apply(t *testing.T, event []string) {
 		s.pod.Ready, s.pod.ReadySince, s.pod.UnreadySince = true, s.now, time.Time{}
 	case "bound": // BOOST: it has a node, and its containers have not started
 		factor, err := strconv.ParseFloat(arg(1), 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		s.pod.StartupBoost, s.pod.Ready, s.pod.UnreadySince, c.StartedAt, c.InForce = factor, false, s.now, time.Time{}, 0
 	case "starts":
 		c.StartedAt, c.InForce, s.pod.Progress = s.now, c.Limit, actuator.Done

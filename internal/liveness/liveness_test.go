@@ -20,6 +20,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // cluster is ten nodes that are Ready, with agents.
@@ -45,9 +46,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	for i := range ten {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: kube.AgentLease(fmt.Sprint("n", i))}}
-		if err := c.Create(t.Context(), lease); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Create(t.Context(), lease))
 	}
 	return c
 }
@@ -69,9 +68,7 @@ func (c *cluster) renewAs(ahead time.Duration, at time.Time, nodes ...int) {
 			lease.Spec.RenewTime = &metav1.MicroTime{Time: at.Add(ahead)}
 			err = c.Update(c.Context(), lease)
 		}
-		if err != nil {
-			c.Fatal(err)
-		}
+		must.Succeed(c, err)
 		c.Renewed(lease, at) // says the watch
 	}
 }
@@ -82,9 +79,7 @@ func (c *cluster) restored(at time.Time) (nodes []string) {
 	for i := range ten {
 		n := lifecycle.Node{Ready: true, ReadySince: now.Add(-time.Hour)}
 		name := fmt.Sprint("n", i)
-		if err := c.Judge(c.Context(), name, &n, at); err != nil {
-			c.Fatal(err)
-		}
+		must.Succeed(c, c.Judge(c.Context(), name, &n, at))
 		pod := lifecycle.Pod{
 			Mode: lifecycle.ModeEnforce, Ready: true, Declared: lifecycle.Limits{{Container: "app", CPU: 500}}, InLedger: true,
 			Recorded: true, Containers: []lifecycle.Container{{Name: "app", Limit: 2000, PossiblyOwn: true}},
@@ -119,9 +114,7 @@ func TestDeafWatchConfirmsNothing(t *testing.T) {
 	c.renew(late, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 	judge := func(at time.Time) (n lifecycle.Node) {
 		n = lifecycle.Node{Ready: true, ReadySince: now.Add(-time.Hour)}
-		if err := c.Judge(t.Context(), "n0", &n, at); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Judge(t.Context(), "n0", &n, at))
 		return n
 	}
 	for range 3 {
@@ -194,9 +187,7 @@ func TestAsksAboutOldLeases(t *testing.T) {
 	observe := func(at time.Time) (n lifecycle.Node) {
 		t.Helper()
 		n = lifecycle.Node{Ready: true, ReadySince: now.Add(-time.Hour)}
-		if err := c.Observe(t.Context(), "n0", &n, at); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Observe(t.Context(), "n0", &n, at))
 		return n
 	}
 	const behind = -11 * time.Minute
@@ -242,9 +233,8 @@ func TestTroubleIsLoggedSeldom(t *testing.T) {
 		for second := range minutes * 60 {
 			for i := range ten {
 				n := lifecycle.Node{Ready: true, ReadySince: now.Add(-time.Hour)}
-				if err := c.Judge(t.Context(), fmt.Sprint("n", i), &n, began.Add(time.Duration(second)*time.Second)); err != nil {
-					t.Fatal(err)
-				}
+				at := began.Add(time.Duration(second) * time.Second)
+				must.Succeed(t, c.Judge(t.Context(), fmt.Sprint("n", i), &n, at))
 			}
 			if second == 0 && strings.Count(log.String(), text) != 1 {
 				t.Errorf("%s: %d lines at once, want one:\n%s", what, strings.Count(log.String(), text), log.String())

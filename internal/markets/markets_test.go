@@ -13,6 +13,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestLeaseConfirms: a renewal confirms the decisions that it does not name, and none while the cache
@@ -21,9 +22,7 @@ func TestLeaseConfirms(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) time.Time { return now.Add(d) }
 	scheme := runtime.NewScheme()
-	if err := coordinationv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, coordinationv1.AddToScheme(scheme))
 	cache := fake.NewClientBuilder().WithScheme(scheme).Build()
 	key := types.NamespacedName{Namespace: "system", Name: kube.AgentLease("n1")}
 	m := &Markets{Leases: cache, Namespace: key.Namespace}
@@ -32,9 +31,7 @@ func TestLeaseConfirms(t *testing.T) {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		_ = cache.Delete(t.Context(), lease)
 		lease.Annotations = map[string]string{kube.MarketKey: text}
-		if err := cache.Create(t.Context(), lease); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, cache.Create(t.Context(), lease))
 		return m.Renewed(lease, at(when))
 	}
 	market := func(epoch time.Duration, unconfirmed ...types.UID) string {
@@ -48,9 +45,7 @@ func TestLeaseConfirms(t *testing.T) {
 		decision.Spec.Decision = &v1alpha1.Decision{ObservedAt: metav1.NewMicroTime(at(newest))}
 		shown := map[types.NamespacedName]*v1alpha1.PodAllocation{{Name: "a"}: {}, {Name: "b"}: decision}
 		u, err := m.Unconfirmed(t.Context(), "n1", shown, at(when))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got, gotOther := !u.Has("11111111-1"), !u.Has("22222222-2"); got != confirmed || gotOther != other {
 			t.Errorf("after %v, with decisions of up to %v: confirmed %v and %v, want %v and %v",
 				when, newest, got, gotOther, confirmed, other)

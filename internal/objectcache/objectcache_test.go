@@ -29,6 +29,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	_ "github.com/mbcas/mbcas/internal/testing/atlength" // a fixed seed in make test
 	"github.com/mbcas/mbcas/internal/testing/fakekubelet"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // BenchmarkCacheBytesPerPod reports what a pod of a production cluster and its PodAllocation take in
@@ -239,29 +240,21 @@ func bytesPerPod(t testing.TB, pods int, trim cache.TransformFunc) float64 {
 		if err == nil {
 			err = store.Add(kept)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	before := liveHeap()
 	for i := range pods {
 		pod := livePod(i)
 		text, err := pod.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		received := &corev1.Pod{} // no string shared with another pod
-		if err := received.Unmarshal(text); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, received.Unmarshal(text))
 		add(stores[0], received)
 		if text, err = json.Marshal(liveAllocation(pod)); err != nil {
 			t.Fatal(err)
 		}
 		pa := &v1alpha1.PodAllocation{}
-		if err := json.Unmarshal(text, pa); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal(text, pa))
 		add(stores[1], pa)
 	}
 	after := liveHeap()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mbcas/mbcas/internal/record"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/internal/testing/recordings"
 )
 
@@ -26,22 +27,16 @@ func element(t *testing.T, html, id string) string {
 // and the recording in it is the one exported. A part that would end its element is refused.
 func TestInlined(t *testing.T) {
 	index, err := embedded.ReadFile("web/index.html")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rec := recordings.Saturated(t, "</script><script>alert(1)</script>", "cart", 5)
 	var file bytes.Buffer
-	if err := rec.Write(&file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, rec.Write(&file))
 	parts := map[string]string{
 		"web/index.html": string(index), "dist/page.css": "body{margin:0}", "dist/page.js": "start(1<2)", "dist/worker.js": "work()",
 		"dist/market.wasm.gz": "\x1f\x8b", "dist/lit-html.LICENSE.txt": "BSD", "dist/uPlot.LICENSE.txt": "MIT", "dist/Go.LICENSE.txt": "BSD",
 	}
 	html, err := inlined(parts, file.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// The sums are those of: printf %s 'start(1<2)' | openssl dgst -sha256 -binary | base64
 	policy := `content="default-src 'none'; script-src 'SCRIPT' 'wasm-unsafe-eval'; style-src 'STYLE'; img-src data:; worker-src blob:; ` +
 		`base-uri 'none'; form-action 'none'"`
@@ -53,9 +48,7 @@ func TestInlined(t *testing.T) {
 		t.Errorf("the page refers to %s, or has a name of the recording as markup", found)
 	}
 	data, err := base64.StdEncoding.DecodeString(element(t, html, "recording"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got, err := record.Open(bytes.NewReader(data))
 	if err != nil || got.About.Node != rec.About.Node || len(got.Minutes) != len(rec.Minutes) {
 		t.Errorf("the recording in it is %+v, %v", got, err)

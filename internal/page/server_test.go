@@ -14,6 +14,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/page/figures"
 	"github.com/mbcas/mbcas/internal/record"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/internal/testing/recordings"
 )
 
@@ -22,9 +23,7 @@ const host = "127.0.0.1:40123"
 func serverOf(t *testing.T, rec *record.Recording) *server {
 	t.Helper()
 	src, err := figures.File(rec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return newServer(host, src)
 }
 
@@ -270,9 +269,7 @@ func TestEndsWithItsContext(t *testing.T) {
 		t.Fatalf("it serves %s", at)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/api/cluster", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.Header.Set(tokenHeader, fragment[:32])
 	failed := make(chan error, 1)
 	go func() {

@@ -14,6 +14,7 @@ import (
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 var t0 = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -67,9 +68,7 @@ func (n *node) sample(at time.Duration) kernel.Sample {
 func (n *node) file(t *testing.T, after uint64) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := n.to.WriteTo(&b, About{Node: "node-1", Version: "v1", Arch: "amd64"}, after); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, n.to.WriteTo(&b, About{Node: "node-1", Version: "v1", Arch: "amd64"}, after))
 	return b.Bytes()
 }
 
@@ -77,9 +76,7 @@ func (n *node) file(t *testing.T, after uint64) []byte {
 func opened(t *testing.T, file []byte) (rec *Recording, events []Event) {
 	t.Helper()
 	rec, err := Open(bytes.NewReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return rec, eventsOf(t, rec)
 }
 
@@ -92,9 +89,7 @@ func eventsOf(t *testing.T, rec *Recording) (events []Event) {
 			}
 			return nil
 		}, func(e *Event) error { events = append(events, *e); return nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	return events
 }
@@ -304,9 +299,7 @@ func FuzzOpen(f *testing.F) {
 		n.round(time.Duration(i) * time.Second)
 	}
 	var b bytes.Buffer
-	if err := n.to.WriteTo(&b, About{}, 0); err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, n.to.WriteTo(&b, About{}, 0))
 	f.Add(b.Bytes(), []byte(nil))
 	f.Add([]byte(magic), n.to.open.w.Bytes)
 	f.Fuzz(func(_ *testing.T, file, raw []byte) {

@@ -10,6 +10,7 @@ import (
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestRename: a renamed recording has the same events under other names, the given ones alone, also when it was written
@@ -40,9 +41,7 @@ func TestRename(t *testing.T) {
 	gone := Name{"secret-shop", "secret-gone"} // no minute has it any more
 	r.Pin(Pin{At: t0.Add(time.Hour), Why: "the private thing became unhealthy", Pod: &gone, Fault: true})
 	var b bytes.Buffer
-	if err := r.WriteTo(&b, About{Node: "secret-node"}, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.WriteTo(&b, About{Node: "secret-node"}, 0))
 	rec, _ := opened(t, b.Bytes())
 	given := map[string]string{}
 	name := func(s string) string {
@@ -55,13 +54,9 @@ func TestRename(t *testing.T) {
 		return given[s]
 	}
 	renamed, err := rec.Rename(name, func(s string) string { return strings.ReplaceAll(s, "private thing", "pod") })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	b.Reset()
-	if err := renamed.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, renamed.Write(&b))
 	if renamed, err = Open(&b); err != nil || !renamed.About.Anonymized || len(renamed.Minutes) != len(rec.Minutes) {
 		t.Fatalf("%v, %+v", err, renamed)
 	}
@@ -111,9 +106,7 @@ func texts(t *testing.T, rec *Recording) (events, states string) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	return e.String(), s.String()
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestLeavesExternalChanges: only limits that MBCAS wrote last go back to what was declared.
@@ -50,7 +51,7 @@ func TestLeavesExternalChanges(t *testing.T) {
 func TestReadsPages(t *testing.T) {
 	gone := pod("gone", 2000, true)
 	base := recorded(t, pod("at-declared", 500, true), gone, pod("external", 700, false), pod("raised", 2000, true), pod("never", 500, false))
-	must(t, base.Delete(t.Context(), gone))
+	must.Succeed(t, base.Delete(t.Context(), gone))
 	c := interceptor.NewClient(base, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if _, ok := o.(*corev1.Pod); ok {
@@ -77,7 +78,7 @@ func TestReadsPages(t *testing.T) {
 		t.Errorf("report:\n%s", out)
 	}
 	var line map[string]any
-	must(t, json.Unmarshal(k.audit.Bytes(), &line))
+	must.Succeed(t, json.Unmarshal(k.audit.Bytes(), &line))
 	for key, want := range map[string]any{"namespace": "shop", "pod": "raised", "purpose": "restore", "outcome": "Accepted", "actor": kube.FieldManager} {
 		if line[key] != want {
 			t.Errorf("audit line %v: %s is %v, want %v", line, key, line[key], want)
@@ -107,7 +108,7 @@ func TestContinuesWhereItEnded(t *testing.T) {
 		t.Fatalf("%d pods resized; error %v\n%s", len(k.moves), err, out)
 	}
 	r, k, out = cluster(c)
-	must(t, r.Restore(t.Context()))
+	must.Succeed(t, r.Restore(t.Context()))
 	if len(k.moves) != all-first || !strings.Contains(out.String(), "13 pods restored in") || !strings.Contains(out.String(), "7 at their declared limits before") {
 		t.Errorf("the next run resized %d pods, want %d\n%s", len(k.moves), all-first, out)
 	}
@@ -207,7 +208,7 @@ func TestDryRunsOncePerTemplate(t *testing.T) {
 		pods := owned("a-0", "a-1", "a-2", "a-3", "a-4", "a-5", "a-6", "a-7", "a-8", "a-9")
 		r, k, _ := cluster(recorded(t, append(pods, pod("bare", 2000, true))...))
 		k.mutates = mutates
-		must(t, r.Restore(t.Context()))
+		must.Succeed(t, r.Restore(t.Context()))
 		if len(k.asked) != want || len(k.moves) != 11 {
 			t.Errorf("admission changes %q: dry runs of %v, want %d", mutates, k.asked, want)
 		}
@@ -244,7 +245,8 @@ func TestWithoutDryRuns(t *testing.T) {
 	for _, limitRange := range []bool{false, true} {
 		c := recorded(t, pod("bare", 2000, true))
 		if limitRange {
-			must(t, c.Create(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "defaults"}}))
+			defaults := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "defaults"}}
+			must.Succeed(t, c.Create(t.Context(), defaults))
 		}
 		r, k, out := cluster(c)
 		k.dryRun = podresize.NoDryRun
@@ -279,16 +281,16 @@ func TestFillsTheQuota(t *testing.T) {
 	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(1000)}
 	c := recorded(t, pod("web", 200, true))
 	q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(800)}
-	must(t, c.Create(t.Context(), q))
+	must.Succeed(t, c.Create(t.Context(), q))
 	r, k, _ := cluster(c)
 	k.most = 400
 	k.afterEach = func() { // other pods have gone
 		k.afterEach = nil
 		q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: kube.Quantity(400)}
-		must(t, c.Update(t.Context(), q))
+		must.Succeed(t, c.Update(t.Context(), q))
 		k.most = 1000
 	}
-	must(t, r.Restore(t.Context()))
+	must.Succeed(t, r.Restore(t.Context()))
 	if len(k.moves) != 2 || k.moves[0].Changes[0].To != 400 || k.moves[1].Changes[0].To != 500 {
 		t.Errorf("resized %+v, want up to 400m and then to 500m", k.moves)
 	}
@@ -314,7 +316,8 @@ func TestWaitsForAllReplicas(t *testing.T) {
 	} {
 		base := recorded(t, pod("web", 2000, true))
 		// An acknowledgement of an earlier pause is no answer to this one.
-		must(t, writeSwitch(t.Context(), base, system, kube.FieldManager, map[string]string{kube.AcknowledgedKey: "restore-20261120T120000.000"}))
+		acknowledged := map[string]string{kube.AcknowledgedKey: "restore-20261120T120000.000"}
+		must.Succeed(t, writeSwitch(t.Context(), base, system, kube.FieldManager, acknowledged))
 		renewed := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 		held := func(lease *coordinationv1.Lease, holder string, renews bool) {
 			if renews {
@@ -356,7 +359,7 @@ func TestWaitsForAllReplicas(t *testing.T) {
 			t.Errorf("a leader that %s: error %v, want %q in\n%s", name, err, c.report, report)
 		}
 		got := &corev1.Pod{}
-		must(t, base.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, got))
+		must.Succeed(t, base.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, got))
 		if limit := kube.Total(kube.Limits(got)); limit != c.limit {
 			t.Errorf("a leader that %s: limit %v, want %v", name, limit, c.limit)
 		}

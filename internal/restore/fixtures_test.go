@@ -26,16 +26,10 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 const system = "mbcas-system"
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func limits(m cpu.Milli) []v1alpha1.ContainerLimit {
 	return []v1alpha1.ContainerLimit{{Name: "app", CPULimit: m}}
@@ -76,7 +70,8 @@ func sign(p *corev1.Pod) {
 func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	must(t, errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+	must.Succeed(t, errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme),
+		coordinationv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	for _, o := range objects {
 		o.SetManagedFields(nil)
 	}
@@ -190,7 +185,7 @@ func recorded(t *testing.T, pods ...*corev1.Pod) client.WithWatch {
 	}
 	c := newClient(t, objects...)
 	_, err := NodeLedger{Namespace: system, Node: "n1"}.Write(t.Context(), c, entries, exists)
-	must(t, err)
+	must.Succeed(t, err)
 	return c
 }
 

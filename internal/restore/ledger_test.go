@@ -11,6 +11,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestLedger: entries come back as they were written, and those of pods that no longer exist are removed once there are many.
@@ -21,7 +22,7 @@ func TestLedger(t *testing.T) {
 		t.Helper()
 		var err error
 		ledger.Stored, err = ledger.Write(t.Context(), c, add, exists)
-		must(t, err)
+		must.Succeed(t, err)
 	}
 	exists, all := map[types.UID]bool{"new": true}, map[types.UID]Entry{}
 	for i := range pruneFrom {
@@ -35,7 +36,7 @@ func TestLedger(t *testing.T) {
 		}
 		write(map[types.UID]Entry{"new": {"shop", "new", limits(700)}}, exists)
 		entries, err := ReadLedgers(t.Context(), c, system)
-		must(t, err)
+		must.Succeed(t, err)
 		want := 1 + pruneFrom
 		if gone == pruneFrom {
 			want = 1
@@ -58,12 +59,12 @@ func TestLedgerOfANode(t *testing.T) {
 	exists := map[types.UID]bool{"u1": true}
 	l := NodeLedger{Namespace: system, Node: strings.Repeat("n", 253), NodeUID: "node-uid"}
 	first, err := l.Write(t.Context(), c, entry(500), exists)
-	must(t, err)
+	must.Succeed(t, err)
 	if l.Stored = first; l.Orphaned() {
 		t.Errorf("owners of a new ledger: %v", first.OwnerReferences)
 	}
 	l.Stored, err = l.Write(t.Context(), c, entry(700), exists)
-	must(t, err)
+	must.Succeed(t, err)
 	late := NodeLedger{Namespace: l.Namespace, Node: l.Node, NodeUID: l.NodeUID, Stored: first}
 	if _, err := late.Write(t.Context(), c, entry(500), exists); !apierrors.IsConflict(err) {
 		t.Errorf("a write over a later one: %v, want a conflict", err)
@@ -73,7 +74,7 @@ func TestLedgerOfANode(t *testing.T) {
 		t.Errorf("a second ledger of the node: %v, want a refusal", err)
 	}
 	entries, err := ReadLedgers(t.Context(), c, system)
-	must(t, err)
+	must.Succeed(t, err)
 	if !kube.SameLimits(entries["u1"].Limits, limits(700)) {
 		t.Errorf("recorded is %+v, want 700m", entries["u1"])
 	}
@@ -81,7 +82,7 @@ func TestLedgerOfANode(t *testing.T) {
 		t.Error("the ledger of an earlier node of the name has an owner")
 	}
 	l.Stored, err = l.Adopt(t.Context(), c)
-	must(t, err)
+	must.Succeed(t, err)
 	if l.Orphaned() || len(l.Stored.OwnerReferences) != 1 {
 		t.Errorf("owners of an adopted ledger: %v", l.Stored.OwnerReferences)
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // acknowledger is an Acknowledger of a cluster without a switch, with what it reads and what it has reported.
@@ -45,13 +46,9 @@ func newAcknowledger(t *testing.T) *acknowledger {
 func (a *acknowledger) reconcile() (ctrl.Result, State) {
 	a.Helper()
 	result, err := a.Reconcile(a.Context(), ctrl.Request{})
-	if err != nil {
-		a.Fatal(err)
-	}
+	must.Succeed(a, err)
 	state, err := ReadState(a.Context(), a.Client, system)
-	if err != nil {
-		a.Fatal(err)
-	}
+	must.Succeed(a, err)
 	return result, state
 }
 
@@ -59,7 +56,7 @@ func (a *acknowledger) reconcile() (ctrl.Result, State) {
 func TestAcknowledgesAtOnce(t *testing.T) {
 	a := newAcknowledger(t)
 	for _, value := range []string{"incident 4711", "incident 4712"} {
-		must(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, value))
+		must.Succeed(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, value))
 		a.inFlight = 2
 		if result, state := a.reconcile(); result.RequeueAfter != inFlightInterval || state.Acknowledged != "" {
 			t.Errorf("%s with two resizes in flight: acknowledged %q, again in %v", value, state.Acknowledged, result.RequeueAfter)
@@ -69,7 +66,7 @@ func TestAcknowledgesAtOnce(t *testing.T) {
 			t.Errorf("%s: %+v, again in %v", value, state, result.RequeueAfter)
 		}
 	}
-	must(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager))
+	must.Succeed(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager))
 	a.inFlight = 1 // the end of a pause waits for nothing
 	if result, state := a.reconcile(); state.Paused() || state.Stopped() != "" || result.RequeueAfter != 0 {
 		t.Errorf("after the end of the pause: %+v", state)
@@ -83,11 +80,11 @@ func TestAcknowledgesAtOnce(t *testing.T) {
 // since, with the same words.
 func TestALateAcknowledgementIsNone(t *testing.T) {
 	a := newAcknowledger(t)
-	must(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "true"))
+	must.Succeed(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "true"))
 	before, err := ReadState(t.Context(), a.Client, system)
-	must(t, err)
-	must(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager))
-	must(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "true"))
+	must.Succeed(t, err)
+	must.Succeed(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager))
+	must.Succeed(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "true"))
 	if err := a.write(t.Context(), before.Version, map[string]string{kube.AcknowledgedKey: "true"}); !apierrors.IsConflict(err) {
 		t.Errorf("%v, want a conflict", err)
 	}
@@ -101,7 +98,7 @@ func TestALateAcknowledgementIsNone(t *testing.T) {
 // replica has once no resize of it is in flight. Any of them may write that.
 func TestAllReplicasAcknowledge(t *testing.T) {
 	a := newAcknowledger(t)
-	must(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "incident"))
+	must.Succeed(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "incident"))
 	a.follows, a.others, a.inFlight = true, true, 1
 	if a.reconcile(); a.acknowledged != "" {
 		t.Errorf("%q is acknowledged with a resize in flight", a.acknowledged)
@@ -115,8 +112,8 @@ func TestAllReplicasAcknowledge(t *testing.T) {
 		t.Errorf("by all: in the switch %q, again in %v", state.Acknowledged, result.RequeueAfter)
 	}
 	first := a.acknowledged
-	must(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager))
-	must(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "incident"))
+	must.Succeed(t, Resume(t.Context(), a.Client, system, kube.PluginFieldManager))
+	must.Succeed(t, Pause(t.Context(), a.Client, system, kube.PluginFieldManager, "incident"))
 	if a.reconcile(); a.acknowledged == first {
 		t.Errorf("a second pause of the same words is acknowledged as the first: %q", first)
 	}
@@ -145,10 +142,10 @@ func TestAcknowledgementCostsTheSame(t *testing.T) {
 	})
 	for _, value := range []string{"first", "second"} { // the first creates the switch
 		requests = 0
-		must(t, Pause(t.Context(), c, system, kube.PluginFieldManager, value))
+		must.Succeed(t, Pause(t.Context(), c, system, kube.PluginFieldManager, value))
 		a := leader(c)
 		_, err := a.Reconcile(t.Context(), ctrl.Request{})
-		must(t, err)
+		must.Succeed(t, err)
 		if state, err := ReadState(t.Context(), c, system); err != nil || state.Acknowledged != value {
 			t.Fatalf("%v, %+v", err, state)
 		}

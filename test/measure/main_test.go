@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
 	"github.com/mbcas/mbcas/test/measure/scripts"
 )
@@ -36,9 +37,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	own := filepath.Join(t.TempDir(), "own.yaml")
-	if err := os.WriteFile(own, []byte("name: x\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(own, []byte("name: x\n"), 0o644))
 	for _, args := range [][]string{nil, {"opera"}, {"-seed", "x", "demo"}, {"-what"}, {own}} {
 		var out bytes.Buffer
 		if _, err := parse(args, &out); !errors.Is(err, errUsage) {
@@ -54,9 +53,7 @@ func TestParse(t *testing.T) {
 // where it is about all.
 func TestConsole(t *testing.T) {
 	s, err := parse([]string{"demo", "quota"}, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	sample := func(app string) recorder.Sample {
 		return recorder.Sample{App: app, Ready: 1, Quota: 500, Usage: 123, P99: 88.8, Price: "0.79"}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/page"
 	"github.com/mbcas/mbcas/internal/page/figures"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 const (
@@ -223,13 +224,9 @@ func (b *tab) axe() (broken []violation) {
 	if errors.Is(err, os.ErrNotExist) {
 		b.Skip("no axe-core: run make page (it needs npm)")
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	evaluate[chromedp.Void](b, string(source)+";void(0)")
 	text := evaluate[string](b, "axe.run().then((r) => JSON.stringify(r.violations))", chromedp.EvalAwaitPromise)
-	if err := json.Unmarshal([]byte(text), &broken); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, json.Unmarshal([]byte(text), &broken))
 	return broken
 }

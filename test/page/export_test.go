@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/mbcas/mbcas/internal/record"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/internal/whatif"
 )
 
@@ -44,15 +45,9 @@ func exported(t *testing.T, run func(args ...string) string, rec *record.Recordi
 	t.Helper()
 	file, html = filepath.Join(t.TempDir(), "node-1.mbcas"), filepath.Join(t.TempDir(), "node-1.html")
 	out, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := rec.Write(out); err != nil {
-		t.Fatal(err)
-	}
-	if err := out.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, rec.Write(out))
+	must.Succeed(t, out.Close())
 	run("dashboard", file, "--export", html)
 	return file, html
 }
@@ -77,9 +72,7 @@ func TestExport(t *testing.T) {
 		b.wait("document.querySelector('#comparison')")
 		var c whatif.Comparison
 		said := run("what-if", file, "--reserve", fmt.Sprint(float64(percent)/100), "-o", "json")
-		if err := json.Unmarshal([]byte(said), &c); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal([]byte(said), &c))
 		b.slide("#reserve", percent)
 		b.compares(c)
 	}

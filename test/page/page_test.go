@@ -20,6 +20,7 @@ import (
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/story"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/internal/whatif"
 )
 
@@ -34,22 +35,16 @@ func recording(t *testing.T) *record.Recording {
 		{Name: "batch", Namespace: "jobs", Request: 500, Limit: 4000, Spin: load.Constant(4), Start: 60 * time.Second},
 	}}, mbcas.New(cfg))
 	var b bytes.Buffer
-	if err := cfg.Record.WriteTo(&b, record.About{Node: "node-1", Version: "test"}, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cfg.Record.WriteTo(&b, record.About{Node: "node-1", Version: "test"}, 0))
 	rec, err := record.Open(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return rec
 }
 
 func fileOf(t *testing.T, rec *record.Recording) figures.Source {
 	t.Helper()
 	src, err := figures.File(rec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return src
 }
 
@@ -203,9 +198,7 @@ func TestPodView(t *testing.T) {
 		b.slide("#time", index)
 		at := time.UnixMilli(times[index]).Add(time.Millisecond)
 		want, err := story.At(rec, story.Pod("jobs", "batch"), at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		b.wait(fmt.Sprintf("document.querySelector('#why li')?.innerText === %q", want.Sentences[0]))
 		b.wait(fmt.Sprintf("document.querySelector('#why').innerText === %q", strings.Join(want.Sentences, "\n")))
 		rows, _ := book(t, rec, at)

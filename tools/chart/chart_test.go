@@ -11,30 +11,23 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/mbcas/mbcas/internal/program"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 const root = "../.."
 
-// must ends a test at a step that only prepares it.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestCopy: each line of a manifest is in its template, but for the Namespace and for what the mode replaces.
 func TestCopy(t *testing.T) {
 	all, err := sources(root)
-	must(t, err)
+	must.Succeed(t, err)
 	templates, err := copies(root)
-	must(t, err)
+	must.Succeed(t, err)
 	if len(all) != len(templates) || len(all) < 15 {
 		t.Fatalf("%d sources and %d templates", len(all), len(templates))
 	}
 	for _, s := range all {
 		text, err := os.ReadFile(filepath.Join(root, "config", s.from))
-		must(t, err)
+		must.Succeed(t, err)
 		have := lines(templates[filepath.Join(dir, "templates", s.to)])
 		for line, n := range lines(string(text)) {
 			if s.from == "base/namespace.yaml" || line == "---" || strings.TrimSpace(line) == marked {
@@ -50,7 +43,7 @@ func TestCopy(t *testing.T) {
 // TestFiles: the chart has the rules and every dashboard as they are, and a repository without them is refused.
 func TestFiles(t *testing.T) {
 	copied, err := files(root)
-	must(t, err)
+	must.Succeed(t, err)
 	for path, text := range copied {
 		name := strings.TrimPrefix(path, filepath.Join(dir, "files")+"/")
 		want, err := os.ReadFile(filepath.Join(root, "monitoring", name))
@@ -108,7 +101,7 @@ func testValues(t *testing.T) []value {
 	rows, err := values(
 		testFlags("mbcas-agent", program.Flag{Name: "interval", Type: "duration", Default: "1s", Usage: "a time"}),
 		testFlags("mbcas-controller", program.Flag{Name: "log-level", Type: "string", Default: "INFO"}))
-	must(t, err)
+	must.Succeed(t, err)
 	return rows
 }
 
@@ -132,9 +125,9 @@ func TestFlagsAreKnown(t *testing.T) {
 // TestSchemaIsClosed: every object of the schema is closed, and every leaf says what it is for.
 func TestSchemaIsClosed(t *testing.T) {
 	text, err := schemaFile(testValues(t))
-	must(t, err)
+	must.Succeed(t, err)
 	var s map[string]any
-	must(t, json.Unmarshal([]byte(text), &s))
+	must.Succeed(t, json.Unmarshal([]byte(text), &s))
 	leaves := 0
 	var walk func(path string, s map[string]any)
 	walk = func(path string, s map[string]any) {
@@ -164,7 +157,7 @@ func TestSchemaIsClosed(t *testing.T) {
 func TestValuesFile(t *testing.T) {
 	rows := testValues(t)
 	text, err := valuesFile(rows)
-	must(t, err)
+	must.Succeed(t, err)
 	var have map[string]any
 	if err := yaml.UnmarshalStrict([]byte(text), &have); err != nil {
 		t.Fatalf("%v in:\n%s", err, text)
@@ -182,7 +175,7 @@ func TestValuesFile(t *testing.T) {
 	}
 	h, err := json.Marshal(have)
 	w, err2 := json.Marshal(want)
-	must(t, errors.Join(err, err2))
+	must.Succeed(t, errors.Join(err, err2))
 	if string(h) != string(w) {
 		t.Errorf("values.yaml has %s, want %s", h, w)
 	}
@@ -202,16 +195,16 @@ func TestPages(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "page.md")
-	must(t, os.WriteFile(path, []byte("no marks"), 0o600))
+	must.Succeed(t, os.WriteFile(path, []byte("no marks"), 0o600))
 	if _, err := withTable(path, rows); err == nil || !strings.Contains(err.Error(), "has no place") {
 		t.Errorf("a page without marks: %v", err)
 	}
 	chart, err := chartFile(root)
-	must(t, err)
+	must.Succeed(t, err)
 	var c struct {
 		Annotations map[string]string
 	}
-	must(t, yaml.Unmarshal([]byte(chart), &c))
+	must.Succeed(t, yaml.Unmarshal([]byte(chart), &c))
 	var crds []struct{ Kind, Name, Version, Description string }
 	if err := yaml.Unmarshal([]byte(c.Annotations["artifacthub.io/crds"]), &crds); err != nil || len(crds) != 3 {
 		t.Errorf("Artifact Hub sees %d CRDs: %v", len(crds), err)

@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestDashboardsAreWritten: the files in the repository are what this command writes, and there are no others.
 func TestDashboardsAreWritten(t *testing.T) {
 	const committed = "../../monitoring/dashboards"
 	dir := t.TempDir()
-	if err := write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, write(dir))
 	for _, d := range []string{dir, committed} {
 		if files, err := filepath.Glob(filepath.Join(d, "*")); err != nil || len(files) != len(dashboards) {
 			t.Errorf("%s has %d files (%v), want %d", d, len(files), err, len(dashboards))
@@ -22,13 +22,9 @@ func TestDashboardsAreWritten(t *testing.T) {
 	}
 	for _, d := range dashboards {
 		want, err := os.ReadFile(filepath.Join(dir, d.uid+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		have, err := os.ReadFile(filepath.Join(committed, d.uid+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if diff := cmp.Diff(string(want), string(have)); diff != "" {
 			t.Errorf("%s.json (-written +in the repository; make generate writes it):\n%s", d.uid, diff)
 		}

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // fake is a release whose plugins are texts in archives, of which packing is quick. In bills of materials, which
@@ -29,7 +31,7 @@ func fake(t *testing.T) release {
 	t.Helper()
 	t.Setenv("SOURCE_DATE_EPOCH", "1000000000") // the checkout may have no history
 	self, err := os.ReadFile(os.Args[0])
-	must(t, err)
+	must.Succeed(t, err)
 	packed := map[platform]bool{}
 	return release{
 		root: "../..", version: "v0.1.0", registry: "ghcr.io/mbcas", platforms: platforms,
@@ -40,14 +42,6 @@ func fake(t *testing.T) release {
 			}
 			return self, nil
 		},
-	}
-}
-
-// must ends a test at a step that only prepares it.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -66,13 +60,13 @@ func fakeFiles(t *testing.T) map[string][]byte {
 func made(t *testing.T, r release) map[string][]byte {
 	t.Helper()
 	out := t.TempDir()
-	must(t, run(r, out, false))
+	must.Succeed(t, run(r, out, false))
 	files := map[string][]byte{}
 	entries, err := os.ReadDir(filepath.Join(out, r.version))
-	must(t, err)
+	must.Succeed(t, err)
 	for _, e := range entries {
 		files[e.Name()], err = os.ReadFile(filepath.Join(out, r.version, e.Name()))
-		must(t, err)
+		must.Succeed(t, err)
 	}
 	return files
 }
@@ -135,26 +129,26 @@ func unpack(t *testing.T, name string, archive []byte) map[string]entry {
 	entries := map[string]entry{}
 	if strings.HasSuffix(name, ".zip") {
 		r, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
-		must(t, err)
+		must.Succeed(t, err)
 		for _, f := range r.File {
 			part, err := f.Open()
-			must(t, err)
+			must.Succeed(t, err)
 			text, err := io.ReadAll(part)
-			must(t, err)
+			must.Succeed(t, err)
 			entries[f.Name] = entry{text, int64(f.Mode()), f.Modified}
 		}
 		return entries
 	}
 	unzipped, err := gzip.NewReader(bytes.NewReader(archive))
-	must(t, err)
+	must.Succeed(t, err)
 	for r := tar.NewReader(unzipped); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return entries
 		}
-		must(t, err)
+		must.Succeed(t, err)
 		text, err := io.ReadAll(r)
-		must(t, err)
+		must.Succeed(t, err)
 		entries[h.Name] = entry{text, h.Mode, h.ModTime}
 	}
 }
@@ -192,7 +186,7 @@ type manifest struct {
 func TestKrew(t *testing.T) {
 	files := fakeFiles(t)
 	var m manifest
-	must(t, yaml.UnmarshalStrict(files["mbcas.yaml"], &m))
+	must.Succeed(t, yaml.UnmarshalStrict(files["mbcas.yaml"], &m))
 	for what, ok := range map[string]bool{
 		"apiVersion":       m.APIVersion == "krew.googlecontainertools.github.com/v1alpha2",
 		"kind":             m.Kind == "Plugin",
@@ -233,9 +227,9 @@ func TestKrew(t *testing.T) {
 func TestMaterials(t *testing.T) {
 	files := fakeFiles(t)
 	info, err := buildinfo.ReadFile(os.Args[0])
-	must(t, err)
+	must.Succeed(t, err)
 	var d document
-	must(t, json.Unmarshal(files["mbcas-agent.spdx.json"], &d))
+	must.Succeed(t, json.Unmarshal(files["mbcas-agent.spdx.json"], &d))
 	ids, locators := map[string]bool{}, map[string]bool{}
 	for _, p := range d.Packages {
 		if ids[p.SPDXID] || !regexp.MustCompile(`^SPDXRef-[A-Za-z0-9.-]+$`).MatchString(p.SPDXID) {
@@ -270,16 +264,16 @@ func TestPrograms(t *testing.T) {
 	linux := platform{"linux", "amd64"}
 	r := release{root: "../..", version: "v0.1.0", platforms: []platform{linux}, compile: compile}
 	program, err := r.compile(r, linux, plugin)
-	must(t, err)
+	must.Succeed(t, err)
 	again, err := r.compile(r, linux, plugin)
-	must(t, err)
+	must.Succeed(t, err)
 	if !bytes.Equal(program, again) {
 		t.Error("the program differs the second time")
 	}
 	path := filepath.Join(t.TempDir(), plugin)
-	must(t, os.WriteFile(path, program, 0o700))
+	must.Succeed(t, os.WriteFile(path, program, 0o700))
 	info, err := buildinfo.ReadFile(path)
-	must(t, err)
+	must.Succeed(t, err)
 	for _, s := range info.Settings {
 		if strings.HasPrefix(s.Key, "vcs") || strings.Contains(s.Value, string(filepath.Separator)) {
 			t.Errorf("the program holds something of this checkout: %s=%s", s.Key, s.Value)

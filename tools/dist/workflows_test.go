@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 var (
@@ -25,7 +27,7 @@ func TestWorkflows(t *testing.T) {
 	actions := 0
 	for _, path := range files {
 		text, err := os.ReadFile(path)
-		must(t, err)
+		must.Succeed(t, err)
 		for _, m := range uses.FindAllStringSubmatch(string(text), -1) {
 			if actions++; !pinned.MatchString(m[1]) && !strings.HasPrefix(m[1], "./") {
 				t.Errorf("%s uses %s: name a full version, such as @v1.2.3", path, m[1])
@@ -49,7 +51,7 @@ func TestWorkflows(t *testing.T) {
 // TestReleaseFiles: what the workflow signs and attests is what make dist writes.
 func TestReleaseFiles(t *testing.T) {
 	text, err := os.ReadFile("../../.github/workflows/release.yml")
-	must(t, err)
+	must.Succeed(t, err)
 	files := fakeFiles(t)
 	names := regexp.MustCompile(`\b(checksums\.txt|RELEASE_NOTES\.md|mbcas-(?:agent|controller)\.spdx\.json)`)
 	seen := map[string]bool{}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestReadsTheNodesOfThePods: constraints of the pods of one namespace cost one read for each of their nodes, and no
@@ -47,13 +48,9 @@ func TestReadsTheNodesOfThePods(t *testing.T) {
 			n := &v1alpha1.NodeAllocation{}
 			n.Name = pod.Spec.NodeName
 			n.Spec.Pods = []v1alpha1.NodePod{{UID: pod.UID, Constraints: &v1alpha1.Constraints{CeilingBy: "LimitRange/x"}}}
-			if err := api.Create(t.Context(), n); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, api.Create(t.Context(), n))
 		}
-		if err := readConstraints(t.Context(), api, s, c.all); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, readConstraints(t.Context(), api, s, c.all))
 		if gets != c.gets || lists != c.lists || len(s.Constraints) != c.nodes {
 			t.Errorf("%s: %d GETs, %d LISTs, constraints of %d pods; want %d, %d, %d", name, gets, lists, len(s.Constraints), c.gets, c.lists, c.nodes)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mbcas/mbcas/internal/cli/format"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // pods is a view of pods with a limit.
@@ -126,9 +127,7 @@ func TestStyle(t *testing.T) {
 				t.Setenv(key, value)
 			}
 			show, err := parse(t, tc.args...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			var s format.Streams
 			if tc.terminal {
 				s.Screen = narrow
@@ -174,9 +173,7 @@ func watching(t *testing.T, writes int, screen func() format.Screen, answers fun
 		return nil
 	}
 	show, err := parse(t, append(flags, "-w", "--color=never")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	read := 0
 	err = show.Run(ctx, format.Streams{Out: out, Err: errs, Screen: screen}, func(ctx context.Context) (View, error) {
 		if _, bounded := ctx.Deadline(); !bounded {
@@ -257,9 +254,7 @@ func TestWatch(t *testing.T) {
 			}
 			closed := errors.New("broken pipe")
 			show, err := parse(t, "-w")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			out := &written{after: func(n int) error {
 				if n > 2 {
 					return closed

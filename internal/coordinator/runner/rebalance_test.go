@@ -20,6 +20,7 @@ import (
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/coordinator"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -42,12 +43,8 @@ func (b byNode) List(ctx context.Context, list client.ObjectList, opts ...client
 // longer than a node. A factor is remembered until agents are told of it.
 func TestRebalanceListsNodeByNode(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, corev1.AddToScheme(scheme))
+	must.Succeed(t, v1alpha1.AddToScheme(scheme))
 	prices := map[string]market.Price{"high": 0.5, "low": 0.15}
 	node := func(o client.Object) []string {
 		if pod, ok := o.(*corev1.Pod); ok {
@@ -88,9 +85,7 @@ func TestRebalanceListsNodeByNode(t *testing.T) {
 	}
 	constraints := &v1alpha1.Constraints{CoordinationPercent: high}
 	told["high"].Spec.Pods[0].Constraints = constraints
-	if err := api.Update(t.Context(), told["high"]); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, api.Update(t.Context(), told["high"]))
 	fresh = false // so every factor stays
 	if _, err := r.Rebalance(t.Context()); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/internal/lab/scenario"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // shop writes a short scenario with a liar, and one in which it tells the truth, and returns their
@@ -63,7 +64,7 @@ func compared(t *testing.T, ctx context.Context, args ...string) (dir, text stri
 func content(t *testing.T, parts ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(parts...))
-	must(t, err)
+	must.Succeed(t, err)
 	return string(data)
 }
 
@@ -76,7 +77,7 @@ func TestCompare(t *testing.T) {
 		was := runtime.GOMAXPROCS(cpus)
 		dir, text, err := compared(t, t.Context(), args...)
 		runtime.GOMAXPROCS(was)
-		must(t, err)
+		must.Succeed(t, err)
 		if !strings.Contains(text, "8/8 runs\n") || !strings.Contains(text, "8 runs of 2 scenarios under 2 policies") {
 			t.Errorf("it says\n%s", text)
 		}
@@ -125,7 +126,7 @@ func TestCompareRefusesNames(t *testing.T) {
 		{"other", []string{"liar", "duel", "liar"}, "liar duel truth"},
 		{"other", []string{lie, mine}, `scenario lie: its reference "told" is not in the catalogue; add its file with --scenario`},
 	} {
-		must(t, os.WriteFile(mine, []byte(strings.Replace(text, "name: told", "name: "+c.name, 1)), 0o644))
+		must.Succeed(t, os.WriteFile(mine, []byte(strings.Replace(text, "name: told", "name: "+c.name, 1)), 0o644))
 		var names []string
 		chosen, err := chooseScenarios(c.args, "")
 		for _, s := range chosen {
@@ -172,7 +173,7 @@ func TestCompareSaysWhatFails(t *testing.T) {
 func TestStopKeepsWhatIsDone(t *testing.T) {
 	lie, told := shop(t)
 	s, err := scenario.Read(lie)
-	must(t, err)
+	must.Succeed(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	all, _ := choosePolicies(nil)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/internal/lab/experiment"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestFairness: text and files, the same on one CPU as in any order on several.
@@ -18,7 +19,7 @@ func TestFairness(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"fairness", "--nodes", "6", "--length", "60s", "--coordination-interval", "20s"}
 	out, err := lab(t, append(args, "--out", dir)...)
-	must(t, err)
+	must.Succeed(t, err)
 	_, text, _ := strings.Cut(out, "36/36 rounds of nodes\n")
 	if !strings.HasPrefix(text, "6 nodes, seed 1: ") || !strings.Contains(text, "with 12 replicas beside 2 to 10 tenants") {
 		t.Errorf("it says\n%s", out)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/lab/kernelrun"
 	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestFidelityReports: against a kernel that is the simulator with costlier requests, the report
@@ -30,7 +31,7 @@ func TestFidelityReports(t *testing.T) {
 	}
 	var out, log bytes.Buffer
 	dir := t.TempDir()
-	must(t, runFidelity(t.Context(), Streams{&out, &log}, length, dir, kernel))
+	must.Succeed(t, runFidelity(t.Context(), Streams{&out, &log}, length, dir, kernel))
 	for _, name := range []string{"fidelity.txt", "fidelity.csv"} {
 		text := content(t, dir, name)
 		for _, want := range []string{"alone", "p99, ms", "MBCAS, service steps up and down"} {

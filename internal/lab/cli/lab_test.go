@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mbcas/mbcas/internal/lab/scenario"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 func lab(t *testing.T, args ...string) (string, error) {
@@ -80,7 +81,7 @@ func isUsage(err error) bool {
 func written(t *testing.T, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	must(t, os.WriteFile(file, []byte(text), 0o644))
+	must.Succeed(t, os.WriteFile(file, []byte(text), 0o644))
 	return file
 }
 
@@ -124,7 +125,7 @@ func TestSameAnswer(t *testing.T) {
 	run := func(seed string) (string, map[string]string) {
 		dir, files := t.TempDir(), map[string]string{}
 		out, err := lab(t, "sim", file, "--seed", seed, "--out", dir)
-		must(t, err)
+		must.Succeed(t, err)
 		for _, name := range []string{"pods.csv", "nodes.csv", "changes.csv"} {
 			files[name] = content(t, dir, name)
 		}
@@ -165,7 +166,7 @@ func TestSameAnswer(t *testing.T) {
 func TestSim(t *testing.T) {
 	dir := t.TempDir()
 	text, err := lab(t, "sim", written(t, "small.yaml", small), "--policy", "static", "--out", filepath.Join(dir, "out"))
-	must(t, err)
+	must.Succeed(t, err)
 	shown := rows(text, 12, 2)
 	// 20 requests of 10 ms each second are 0.2 cores; a batch pod held to 0.3 cores is throttled in every
 	// period.
@@ -232,7 +233,7 @@ func TestOutIsMadeFirst(t *testing.T) {
 func readCSV(t *testing.T, path string) []map[string]string {
 	t.Helper()
 	f, err := os.Open(path)
-	must(t, err)
+	must.Succeed(t, err)
 	defer f.Close()
 	rows, err := csv.NewReader(f).ReadAll()
 	if err != nil || len(rows) == 0 {
@@ -252,13 +253,13 @@ func readCSV(t *testing.T, path string) []map[string]string {
 // TestScenarios: all are listed, and the file of each can be printed and read again.
 func TestScenarios(t *testing.T) {
 	list, err := lab(t, "scenarios")
-	must(t, err)
+	must.Succeed(t, err)
 	for _, s := range scenario.Catalogue() {
 		if !strings.Contains(list, "\n"+s.Name+" ") {
 			t.Errorf("%s is not listed", s.Name)
 		}
 		text, err := lab(t, "scenarios", s.Name)
-		must(t, err)
+		must.Succeed(t, err)
 		if again, err := scenario.Parse("printed", []byte(text), "."); err != nil || again.Name != s.Name {
 			t.Errorf("the printed file of %s: %v", s.Name, err)
 		}
@@ -273,12 +274,5 @@ func TestPolicies(t *testing.T) {
 	text, err := lab(t, "policies")
 	if err != nil || !strings.Contains(text, "\nmbcas ") || !strings.Contains(text, "\nstatic ") {
 		t.Errorf("%v:\n%s", err, text)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 func three() Results {
@@ -29,9 +31,7 @@ func TestLinesAreBenchmarkFormat(t *testing.T) {
 	r := three()
 	r.Sort()
 	var out bytes.Buffer
-	if err := WriteLines(&out, r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, WriteLines(&out, r))
 	units := map[string]bool{}
 	var names []string
 	for line := range strings.Lines(out.String()) {
@@ -96,9 +96,7 @@ func TestOneOrder(t *testing.T) {
 		r.Summaries = append(r.Summaries[i:], r.Summaries[:i]...)
 		r.Sort()
 		var out bytes.Buffer
-		if err := WriteCSV(&out, r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, WriteCSV(&out, r))
 		if i == 0 {
 			first = out.String()
 		} else if out.String() != first {
@@ -106,9 +104,7 @@ func TestOneOrder(t *testing.T) {
 		}
 	}
 	rows, err := csv.NewReader(strings.NewReader(first)).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	p99 := slices.Index(rows[0], P99)
 	if len(rows) != 5 || len(rows[0]) != 3+len(Measures()) || p99 < 0 || rows[2][p99] != "" || rows[3][p99] != "10000000" {
 		t.Errorf("rows are %q", rows)

@@ -12,6 +12,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/lab/baseline"
 	"github.com/mbcas/mbcas/internal/lab/scenario"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 func named(t *testing.T, name string) baseline.Policy {
@@ -43,9 +44,7 @@ func TestPoliciesHaveNames(t *testing.T) {
 // figures.
 func TestRunScenario(t *testing.T) {
 	duel, err := scenario.Find("duel", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	duel.Length, duel.WarmUp = 30*time.Second, 10*time.Second
 	static := RunScenario(duel, named(t, Static), 1, 0, true)
 	if again := RunScenario(duel, named(t, Static), 1, 0, true); !reflect.DeepEqual(static, again) {
@@ -78,9 +77,7 @@ loadSteps: [`+events+`]
 pods:
   - {name: web, role: service, request: 200m, limit: 500m, load: {requests: {serviceTime: 10ms, rate: `+rate+`}}}
 `), ".")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		got, measured := RunScenario(s, named(t, Static), 1, 0, false).Values["react-worst-s"]
 		if measured == math.IsNaN(want) || measured && got != want {
 			t.Errorf("%s, events %q: reaction %v s (measured: %t), want %v", rate, events, got, measured, want)
@@ -90,9 +87,7 @@ pods:
 
 func TestLengthIsCut(t *testing.T) {
 	s, err := scenario.Find("steady", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o := RunScenario(s, named(t, Static), 1, 10*time.Second, true) // at least as long as the warm-up again
 	if got := time.Duration(len(o.Series.Idle)) * time.Duration(o.Series.Step) * time.Second; got != 2*s.WarmUp {
 		t.Errorf("the run took %v, want %v", got, 2*s.WarmUp)

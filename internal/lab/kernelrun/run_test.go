@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/load"
 	"github.com/mbcas/mbcas/internal/lab/scenario"
 	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 type noChanges struct{}
@@ -36,9 +37,7 @@ func left(t *testing.T) []string {
 	var found []string
 	for _, dir := range []string{"", "cpu", "cpuacct", "cpu,cpuacct", "unified"} {
 		paths, err := filepath.Glob(filepath.Join(root, dir, prefix+strconv.Itoa(os.Getpid())))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		found = append(found, paths...)
 	}
 	return found
@@ -156,15 +155,11 @@ func TestStallsShow(t *testing.T) {
 func TestSameRequests(t *testing.T) {
 	requireSupport(t)
 	duel, err := scenario.Find("duel", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := duel.Setup(0, 7)
 	s.Machine.Cores, s.Length, s.WarmUp = runtime.NumCPU(), 2*time.Second, 0
 	real, err := run(t.Context(), s, noChanges{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	model := sim.Run(s, noChanges{})
 	for i, r := range real.Pods {
 		if m := model.Pods[i]; r.Usage == 0 || r.Arrived != m.Arrived || (r.Useful+r.Backlog-m.Offered).Abs() > time.Millisecond {

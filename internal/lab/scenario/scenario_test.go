@@ -15,15 +15,16 @@ import (
 	"github.com/mbcas/mbcas/internal/lab/load"
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
 	"github.com/mbcas/mbcas/internal/lab/sim"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestSchemaIsTheStructs: every field that a file may have is in the schema with an explanation, and
 // nothing else is; bounds and words are those of the checks.
 func TestSchemaIsTheStructs(t *testing.T) {
 	text, err := Schema()
-	must(t, err)
+	must.Succeed(t, err)
 	var root schema
-	must(t, json.Unmarshal(text, &root))
+	must.Succeed(t, json.Unmarshal(text, &root))
 	names := map[string]bool{}
 	for def, s := range root.Defs {
 		if s.Description == "" || s.Type == nil && s.Ref == "" {
@@ -115,7 +116,7 @@ func TestCatalogueRuns(t *testing.T) {
 // TestSetupBySeed: what is drawn depends on node and seed; names, limits and times do not.
 func TestSetupBySeed(t *testing.T) {
 	s, err := Find("uncontended-bursts", "")
-	must(t, err)
+	must.Succeed(t, err)
 	a, same, seed, node := s.Setup(0, 1), s.Setup(0, 1), s.Setup(0, 2), s.Setup(1, 1)
 	if !reflect.DeepEqual(a, same) {
 		t.Error("the same node and seed give two set-ups")
@@ -161,7 +162,7 @@ pods:
       spin: 2
   - {name: api, role: honest, load: {requests: {rate: 3, serviceTime: 5ms}}}
 `), ".")
-	must(t, err)
+	must.Succeed(t, err)
 	got := s.Setup(0, 1)
 	if got.Machine.Cores != 4 || got.Machine.Allocatable != 3500 || got.Length != time.Minute || got.WarmUp != 10*time.Second {
 		t.Errorf("the machine is %+v for %v after %v", got.Machine, got.Length, got.WarmUp)
@@ -236,14 +237,14 @@ func TestSteps(t *testing.T) {
 // TestExampleInDocs: the file in docs/lab.md is one.
 func TestExampleInDocs(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/lab.md")
-	must(t, err)
+	must.Succeed(t, err)
 	_, rest, _ := strings.Cut(string(page), "```yaml\n")
 	text, _, ok := strings.Cut(rest, "```")
 	if !ok {
 		t.Fatal("docs/lab.md has no YAML")
 	}
 	s, err := Parse("docs/lab.md", []byte(text), ".")
-	must(t, err)
+	must.Succeed(t, err)
 	setup := s.Setup(0, 1)
 	setup.Length = s.WarmUp + time.Second
 	if r := sim.Run(setup, baseline.Static{}); r.Pods[0].Usage == 0 {
@@ -275,11 +276,4 @@ func reflectFields(t reflect.Type, all map[string]bool) map[string]bool {
 		}
 	}
 	return all
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // good is a file without a fault; a test puts a fault into it.
@@ -30,7 +32,7 @@ pods:
 func TestStrictFiles(t *testing.T) {
 	dir := t.TempDir()
 	for file, text := range map[string]string{"bad.csv": "ts,value\n0,1\n60,x\n", "back.csv": "ts,value\n60,1\n0,1\n", "empty.txt": "\n", "three.txt": "1\n2\n3\n", "no-comma.csv": "1\n"} {
-		must(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
 	}
 	swap := func(old, new string) string {
 		if !strings.Contains(good, old) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestTracesOfAnyPath: each format, by relative and absolute path, with scale, loop, from and
@@ -24,8 +26,8 @@ func TestTracesOfAnyPath(t *testing.T) {
 		"deep/more.txt": "7\n",
 	} {
 		path := filepath.Join(dir, file)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, []byte(text), 0o644))
+		must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	ms := time.Millisecond
 	for trace, want := range map[string]map[time.Duration]float64{
@@ -55,7 +57,7 @@ func TestTracesOfAnyPath(t *testing.T) {
 		}
 	}
 	s, err := Parse("f.yaml", []byte(good+"      spin: {trace: {file: usage.csv, format: usage}}\n"), dir)
-	must(t, err)
+	must.Succeed(t, err)
 	if got, _ := s.Setup(0, 1).Pods[0].Spin.At(0); got != 1.5 {
 		t.Errorf("a usage of 1.5 spins in %v threads", got)
 	}
@@ -80,14 +82,14 @@ func TestTraceIsBounded(t *testing.T) {
 // TestRecordedLoad: the scenarios of recorded load are found where their files are, and only there.
 func TestRecordedLoad(t *testing.T) {
 	entries, err := catalogueFiles.ReadDir("catalogue/traces")
-	must(t, err)
+	must.Succeed(t, err)
 	dir, of := t.TempDir(), regexp.MustCompile(`file: ([^,]+), format: (\w+)`)
 	for _, e := range entries {
 		name := strings.TrimSuffix(e.Name(), ".yaml")
 		text, _ := Text(name)
 		for _, m := range of.FindAllSubmatch(text, -1) {
 			content := map[string]string{"requests": "1\n2\n", "timestamped": "0,1\n1000,2\n", "usage": "0,1\n60,2\n"}[string(m[2])]
-			must(t, os.WriteFile(filepath.Join(dir, string(m[1])), []byte(content), 0o644))
+			must.Succeed(t, os.WriteFile(filepath.Join(dir, string(m[1])), []byte(content), 0o644))
 		}
 		if s, err := Find(name, dir); err != nil || s.Name != name {
 			t.Errorf("%s: %v", name, err)

@@ -14,15 +14,14 @@ import (
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/story"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/internal/testing/recordings"
 )
 
 func deskOf(t *testing.T, rec *record.Recording) *Desk {
 	t.Helper()
 	src, err := File(rec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return NewDesk(src)
 }
 
@@ -44,9 +43,7 @@ func get[T any](t *testing.T, d *Desk, question string) (v T) {
 		t.Fatalf("%s: %v", question, err)
 	}
 	data, err := json.Marshal(got)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if err := json.Unmarshal(data, &v); err != nil {
 		t.Fatalf("%s: %v", question, err)
 	}
@@ -103,9 +100,7 @@ func TestBookIsTheRound(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	later := get[nodeSeries](t, s, fmt.Sprintf("node?node=node-1&after=%d", series.At[140]))
 	if len(later.At) != 9 || later.At[0] != series.At[141] {
 		t.Errorf("after round 140 there are %d, from %d", len(later.At), later.At[0])

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // holdKey in the environment makes this test program start a server and wait to be killed.
@@ -43,17 +45,11 @@ func TestNothingIsLeft(t *testing.T) {
 	c.Env = append(os.Environ(), holdKey+"=1", "TMPDIR="+t.TempDir())
 	c.Stderr = os.Stderr
 	stdin, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer stdin.Close()
 	stdout, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, c.Start())
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		t.Fatalf("it did not start: %v", err)
@@ -64,9 +60,7 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Errorf("nothing listens on %s, so nothing is tested", a)
 		}
 	}
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Process.Kill())
 	c.Wait()
 	for _, a := range addresses {
 		Eventually(t, a+" is closed", func() (bool, any) { return !listens(t, a), nil })

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/internal/testing/faults"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // next counts what arrives, and answers.
@@ -122,9 +123,7 @@ func TestWatches(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, err := faults.Parse(text)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				tr := &faults.Transport{Next: &next{body: "a\nb\nc\n"}}
 				tr.Play(func(c faults.Call) faults.Fault {
 					if !c.Watch || c.Resource != "pods" {
@@ -134,9 +133,7 @@ func TestWatches(t *testing.T) {
 				})
 				start := time.Now()
 				response, err := tr.RoundTrip(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				defer response.Body.Close()
 				lines, n := bufio.NewScanner(response.Body), 0
 				for lines.Scan() {

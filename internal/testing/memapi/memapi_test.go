@@ -26,6 +26,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/internal/testing/memapi"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
@@ -45,13 +46,9 @@ func TestAnswersAsTheRealOne(t *testing.T) {
 	kubelet := server.Kubelet(t, "conformance")
 	mem := memapi.New(time.Now)
 	c, err := client.New(memapi.Config(mem, "test"), client.Options{Scheme: memapi.Scheme, Mapper: memapi.Mapper()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: kubelet.Node}}} {
-		if err := mem.Create("test", o); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, mem.Create("test", o))
 	}
 	sides := []*side{
 		{Client: server.Client, namespace: server.Namespace(t), node: kubelet.Node, started: func(p *corev1.Pod) {

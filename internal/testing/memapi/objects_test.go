@@ -19,6 +19,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/internal/testing/memapi"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestListsAndDiscoversAsTheRealOne sends requests about sets of objects, about deletions that
@@ -27,9 +28,7 @@ func TestListsAndDiscoversAsTheRealOne(t *testing.T) {
 	server := apiserver.Start(t)
 	config := memapi.Config(memapi.New(time.Now), "test")
 	c, err := client.NewWithWatch(config, client.Options{Scheme: memapi.Scheme, Mapper: memapi.Mapper()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want, got := sets(t, server.Config, server.Client), sets(t, config, c)
 	for i := range max(len(want), len(got)) {
 		if want[i] != got[i] {
@@ -43,29 +42,23 @@ func sets(t *testing.T, config *rest.Config, c client.WithWatch) (said []string)
 	t.Helper()
 	ctx := t.Context()
 	say := func(what string, answer ...any) { said = append(said, what+": "+fmt.Sprintln(answer...)) }
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	var namespaces []string
 	for range 2 {
 		ns := &corev1.Namespace{}
 		ns.GenerateName = "sets-"
-		must(c.Create(ctx, ns))
+		must.Succeed(t, c.Create(ctx, ns))
 		say("a name that is made", strings.HasPrefix(ns.Name, "sets-") && ns.Name != "sets-", slices.Contains(namespaces, ns.Name))
 		namespaces = append(namespaces, ns.Name)
 	}
 	create := func(namespace, name, label string, finalizers ...string) *corev1.ConfigMap {
 		cm := &corev1.ConfigMap{}
 		cm.Namespace, cm.Name, cm.Finalizers, cm.Labels = namespace, name, finalizers, map[string]string{"app": label}
-		must(c.Create(ctx, cm))
+		must.Succeed(t, c.Create(ctx, cm))
 		return cm
 	}
 	list := func(what string, opts ...client.ListOption) {
 		var all corev1.ConfigMapList
-		must(c.List(ctx, &all, opts...))
+		must.Succeed(t, c.List(ctx, &all, opts...))
 		var names []string
 		for _, cm := range all.Items {
 			if cm.Name != "kube-root-ca.crt" && slices.Contains(namespaces, cm.Namespace) {
@@ -83,7 +76,8 @@ func sets(t *testing.T, config *rest.Config, c client.WithWatch) (said []string)
 	list("with a label", client.MatchingLabels{"app": "x"}, client.InNamespace(namespaces[0]))
 	list("by name", client.MatchingFields{"metadata.name": "b"}, client.InNamespace(namespaces[0]))
 	create(namespaces[0], "held", "x", "example.com/wait")
-	must(c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(namespaces[0]), client.MatchingLabels{"app": "x"}))
+	x := client.MatchingLabels{"app": "x"}
+	must.Succeed(t, c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(namespaces[0]), x))
 	list("after a deletion of some, of which one waits")
 	err := c.List(ctx, &corev1.ConfigMapList{}, &client.ListOptions{Raw: &metav1.ListOptions{LabelSelector: "a b"}})
 	say("a selector that is none", apierrors.IsBadRequest(err))
@@ -91,15 +85,15 @@ func sets(t *testing.T, config *rest.Config, c client.WithWatch) (said []string)
 	watched(t, c, namespaces[0], say, create)
 
 	waits := create(namespaces[1], "waits", "x", "example.com/wait")
-	must(c.Delete(ctx, waits))
+	must.Succeed(t, c.Delete(ctx, waits))
 	err = c.Get(ctx, client.ObjectKeyFromObject(waits), waits)
 	say("a deletion that waits", err, !waits.DeletionTimestamp.IsZero())
 	waits.Finalizers = nil
-	must(c.Update(ctx, waits))
+	must.Succeed(t, c.Update(ctx, waits))
 	say("after it", apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(waits), waits)))
 
 	d, err := discovery.NewDiscoveryClientForConfig(config)
-	must(err)
+	must.Succeed(t, err)
 	for _, version := range []string{"v1", "allocation.mbcas.io/v1alpha1", "none.example.com/v1"} {
 		served, err := d.ServerResourcesForGroupVersionWithContext(ctx, version)
 		var names []string
@@ -114,11 +108,11 @@ func sets(t *testing.T, config *rest.Config, c client.WithWatch) (said []string)
 		say("what is served of "+version, names, apierrors.IsNotFound(err))
 	}
 	version, err := d.ServerVersionWithContext(ctx)
-	must(err)
+	must.Succeed(t, err)
 	say("version", version.Major, version.Minor)
 	review := &authorizationv1.SelfSubjectAccessReview{}
 	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "pods", Subresource: "resize"}
-	must(c.Create(ctx, review))
+	must.Succeed(t, c.Create(ctx, review))
 	say("an administrator may", review.Status.Allowed)
 	return said
 }
@@ -131,9 +125,7 @@ func watched(t *testing.T, c client.WithWatch, namespace string, say func(string
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	w, err := c.Watch(ctx, &corev1.ConfigMapList{}, client.InNamespace(namespace), client.MatchingLabels{"app": "y"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer w.Stop()
 	next := func() string {
 		e := <-w.ResultChan()
@@ -147,8 +139,6 @@ func watched(t *testing.T, c client.WithWatch, namespace string, say func(string
 	create(namespace, "other", "x")
 	later := create(namespace, "later", "y")
 	say("then", next())
-	if err := c.Delete(t.Context(), later); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Delete(t.Context(), later))
 	say("and", next(), watch.Deleted)
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/internal/testing/memapi"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestWatch: a watch that wants the present objects has these, a bookmark, and then each change, of what
@@ -20,20 +21,14 @@ func TestWatch(t *testing.T) {
 	node := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
 	create := func(name string) {
 		t.Helper()
-		if err := s.Create("test", node(name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Create("test", node(name)))
 	}
 	watch := func(query string) (next func() string) {
 		t.Helper()
 		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://memapi/api/v1/nodes?watch=true&"+query, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r, err := s.RoundTrip(q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = r.Body.Close() })
 		if r.StatusCode != http.StatusOK {
 			return func() string { return http.StatusText(r.StatusCode) }
@@ -44,9 +39,7 @@ func TestWatch(t *testing.T) {
 				Type   string
 				Object corev1.Node
 			}
-			if err := events.Decode(&e); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, events.Decode(&e))
 			return e.Type + " " + e.Object.Name + " " + e.Object.ResourceVersion
 		}
 	}

@@ -8,6 +8,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestDatesAreShifted: a clock that is ahead shifts the dates of Leases, which agents send as protobuf, and those in
@@ -17,15 +19,11 @@ func TestDatesAreShifted(t *testing.T) {
 	lease := &coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}}
 	lease.Name, lease.Spec.RenewTime = "mbcas-agent-n1", &metav1.MicroTime{Time: at}
 	var b bytes.Buffer
-	if err := binary.Encode(lease, &b); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, binary.Encode(lease, &b))
 	read := func(body []byte) []byte {
 		t.Helper()
 		r, n, err := shifted(io.NopCloser(bytes.NewReader(body)), time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text, err := io.ReadAll(r)
 		if err != nil || int64(len(text)) != n {
 			t.Fatalf("%d bytes, %v; want %d", len(text), err, n)

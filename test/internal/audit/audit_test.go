@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 func TestEach(t *testing.T) {
@@ -13,9 +15,7 @@ func TestEach(t *testing.T) {
 		`"objectRef":{"resource":"pods","namespace":"shop","name":"x"},` +
 		`"responseStatus":{"code":403,"message":"pods \"x\" is forbidden: exceeded quota: compute"}}` + "\n"
 	whole := `{"stage":"ResponseStarted"}` + "\n" + refused
-	if err := os.WriteFile(path, []byte(whole+refused[:20]), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(whole+refused[:20]), 0o644))
 	n := 0
 	err := Log{path: path}.Each(func(e Event) {
 		n++
@@ -27,15 +27,11 @@ func TestEach(t *testing.T) {
 		t.Errorf("%d answers, %v; want one", n, err)
 	}
 	log, err := From(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if err := log.Each(func(e Event) { t.Errorf("%+v is older", e) }); err != nil {
 		t.Error(err)
 	}
-	if err := os.Truncate(path, 10); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Truncate(path, 10))
 	if err := log.Each(func(Event) {}); err == nil {
 		t.Error("no error although the log is shorter than it was")
 	}

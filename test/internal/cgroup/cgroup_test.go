@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 const (
@@ -22,12 +24,8 @@ func write(t *testing.T, root string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 }
 
@@ -77,9 +75,7 @@ func TestReadsBothVersions(t *testing.T) {
 			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Sample{}, "At")); diff != "" || err != nil {
 				t.Errorf("%s: %v %s", name, err, diff)
 			}
-			if err := os.WriteFile(c.QuotaFile(), []byte(none), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(c.QuotaFile(), []byte(none), 0o644))
 			want.Quota = 0
 		}
 	}

@@ -3,6 +3,8 @@ package work
 import (
 	"testing"
 	"time"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 func TestBurnIsTheSameEveryTime(t *testing.T) {
@@ -16,13 +18,9 @@ func TestBurnIsTheSameEveryTime(t *testing.T) {
 
 func TestCalibrateIsInProportion(t *testing.T) {
 	short, err := Calibrate(time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	long, err := Calibrate(100 * time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// A hundred times the time is a hundred times the work; a wide band, because clocks
 	// of a busy machine change their speed between the two.
 	if ratio := float64(long) / float64(short); ratio < 25 || ratio > 400 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/test/internal/audit"
 	"github.com/mbcas/mbcas/test/internal/guard"
 	"github.com/mbcas/mbcas/test/internal/traffic"
@@ -28,9 +29,7 @@ var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 func played(t *testing.T, name string, latency map[string]time.Duration) *Facts {
 	t.Helper()
 	s, err := script.Open(scripts.Files, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f := &Facts{
 		Script: s, Resizes: 7, Refusals: map[string]int{}, Restored: s.Restore, Guard: guard.Report{Pods: 3},
 		Setup: Setup{Full: true, Workloads: []Workload{{Name: "checkout", Priority: 1_000_000, Multiplier: 5.98}}},
@@ -338,9 +337,7 @@ func TestFilesAndTable(t *testing.T) {
 		folder := t.TempDir()
 		f := good(t, name)
 		s := f.Summary("v1.36.3", "hybrid", true)
-		if err := f.WriteFiles(folder, s); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.WriteFiles(folder, s))
 		files := map[string]string{
 			"summary.json": `"mbcas"`, "samples.csv": "run,second,phase", "node.csv": "3200",
 		}

@@ -9,15 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/test/measure/scripts"
 )
 
 func open(t *testing.T, name string) *Script {
 	t.Helper()
 	s, err := Open(scripts.Files, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
@@ -115,9 +114,7 @@ func TestSpansAreJoined(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	text, err := scripts.Files.ReadFile("demo.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, c := range [][3]string{
 		{"restore: true", "restored: true", "field restored not found"},
 		{"full: 15s, rates", "full: 1s, rates", "phase base: short 4s, full 1s"},
@@ -135,9 +132,7 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("the demo has no %q", c[0])
 		}
 		path := filepath.Join(t.TempDir(), "own.yaml")
-		if err := os.WriteFile(path, []byte(strings.Replace(string(text), c[0], c[1], 1)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(strings.Replace(string(text), c[0], c[1], 1)), 0o644))
 		_, err := Open(scripts.Files, path)
 		if err == nil || !strings.Contains(err.Error(), c[2]) {
 			t.Errorf("%s: error %v, want %q", c[1], err, c[2])

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	mbcasaudit "github.com/mbcas/mbcas/internal/audit"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/test/internal/audit"
 )
 
@@ -31,9 +32,7 @@ func recorded(t *testing.T) *Log {
 	if err == nil {
 		err = events.Each(log.Add)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return log
 }
 
@@ -41,9 +40,7 @@ func recorded(t *testing.T) *Log {
 func at(t *testing.T, text string) time.Time {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return at
 }
 

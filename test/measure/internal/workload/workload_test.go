@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/test/internal/cgroup"
 	"github.com/mbcas/mbcas/test/internal/guard"
 	"github.com/mbcas/mbcas/test/measure/internal/recorder"
@@ -24,9 +25,7 @@ import (
 func open(t *testing.T, name string) *script.Script {
 	t.Helper()
 	s, err := script.Open(scripts.Files, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
@@ -114,35 +113,23 @@ func TestOpenAndClose(t *testing.T) {
 			Script: s, Recorder: recorder.New(s, cgroup.Node{}), Node: "n",
 		}
 		for range 2 {
-			if err := w.Open(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := w.SetMode(t.Context(), "enforce"); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, w.Open(t.Context()))
+			must.Succeed(t, w.SetMode(t.Context(), "enforce"))
 		}
 		var namespaces corev1.NamespaceList
-		if err := w.Client.List(t.Context(), &namespaces); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.Client.List(t.Context(), &namespaces))
 		for _, ns := range namespaces.Items {
 			if ns.Labels["mbcas.io/mode"] != "enforce" {
 				t.Errorf("%s: mode of %s is %q, want enforce", name, ns.Name, ns.Labels["mbcas.io/mode"])
 			}
 		}
-		if err := w.create(t.Context(), pods(s, "n", true)); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.create(t.Context(), pods(s, "n", true)))
+		must.Succeed(t, w.Close(t.Context()))
 		for _, list := range []client.ObjectList{
 			&corev1.NamespaceList{}, &appsv1.DeploymentList{}, &schedulingv1.PriorityClassList{},
 			&autoscalingv2.HorizontalPodAutoscalerList{}, &corev1.ResourceQuotaList{},
 		} {
-			if err := w.Client.List(t.Context(), list); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, w.Client.List(t.Context(), list))
 			if n := apimeta.LenList(list); n != 0 {
 				t.Errorf("%s: %T: %d are left", name, list, n)
 			}
