@@ -21,6 +21,7 @@ import (
 
 	"github.com/mbcas/mbcas/test/cluster/internal/cluster"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
@@ -54,9 +55,7 @@ func newUser(t *testing.T) user {
 	t.Helper()
 	// Not t.TempDir: what a failed down has left mounted must not be removed through.
 	base, err := os.MkdirTemp("", "mbcas-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	u := user{t: t, bin: filepath.Join(base, "mbcas-cluster"), state: filepath.Join(base, "state")}
 	u.goBuild(u.bin, "../cmd/mbcas-cluster")
 	t.Cleanup(func() {
@@ -80,9 +79,7 @@ func (u user) goBuild(out, pkg string) {
 
 func (u user) command(program string, args ...string) *exec.Cmd {
 	source, err := filepath.Abs("../programs")
-	if err != nil {
-		u.t.Fatal(err)
-	}
+	must.Succeed(u.t, err)
 	if program == u.bin {
 		args = append(args, "--state="+u.state, "--source="+source)
 	}

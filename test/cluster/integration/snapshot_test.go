@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/moby/sys/mountinfo"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 )
 
 // hostState is what a cluster may leave behind on one.
@@ -30,9 +32,7 @@ func observeHost(t *testing.T) hostState {
 	t.Helper()
 	m := hostState{Sysctls: sysctls(t), Folders: map[string]bool{}, Rules: rules(t)}
 	mounts, err := mountinfo.GetMounts(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, mt := range mounts {
 		m.Mounts = append(m.Mounts, mt.FSType+" "+mt.Mountpoint)
 		if mt.FSType == "cgroup" || mt.FSType == "cgroup2" {
@@ -40,15 +40,11 @@ func observeHost(t *testing.T) hostState {
 		}
 	}
 	interfaces, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, i := range interfaces {
 		m.Interfaces = append(m.Interfaces, i.Name)
 		addrs, err := i.Addrs()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, a := range addrs {
 			m.Addresses = append(m.Addresses, i.Name+" "+a.String())
 		}
@@ -131,9 +127,7 @@ func sysctls(t *testing.T) map[string]string {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	return found
 }

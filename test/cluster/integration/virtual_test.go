@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 )
 
 // busy runs on the virtual node.
@@ -66,12 +68,8 @@ func (u user) interruptedAdd(step string, flags ...string) {
 	u.t.Helper()
 	cmd := u.command(u.bin, append([]string{"node", "add"}, flags...)...)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		u.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		u.t.Fatal(err)
-	}
+	must.Succeed(u.t, err)
+	must.Succeed(u.t, cmd.Start())
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if strings.HasPrefix(lines.Text(), step) {
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {

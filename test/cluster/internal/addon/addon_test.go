@@ -13,6 +13,7 @@ import (
 	"golang.org/x/mod/modfile"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
@@ -47,9 +48,7 @@ func TestIdentities(t *testing.T) {
 			}
 		}
 		files, err := a.Files(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, p := range programsOf(a, c, a.Interval) {
 			// Each program is named as its own account is.
 			if want := "system:serviceaccount:kube-system:" + p.Name; users[p.Name] != want {
@@ -75,12 +74,8 @@ func TestIdentities(t *testing.T) {
 func withAuthority(t *testing.T, c config.Config) config.Config {
 	t.Helper()
 	c.State = t.TempDir()
-	if err := os.Mkdir(c.PKI(""), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(c.PKI("ca.crt"), []byte("the authority"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(c.PKI(""), 0o755))
+	must.Succeed(t, os.WriteFile(c.PKI("ca.crt"), []byte("the authority"), 0o644))
 	return c
 }
 
@@ -92,9 +87,7 @@ func TestIntervals(t *testing.T) {
 		"vpa":            {"--recommender-interval": "1m0s", "--updater-interval": "1m0s"},
 	} {
 		a, err := Find(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for flag, want := range shipped {
 			if d := cmp.Diff([]string{want}, values(programsOf(a, c, a.Interval), flag)); d != "" {
 				t.Errorf("%s %s (-shipped +got):\n%s", name, flag, d)
@@ -158,17 +151,11 @@ func TestFindAndValidate(t *testing.T) {
 func TestPinsOfTheRepository(t *testing.T) {
 	for _, a := range All() {
 		cache, err := a.Open(t.Context(), "../../programs")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		raw, err := os.ReadFile(filepath.Join(cache.Source, "go.mod"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		gomod, err := modfile.Parse("go.mod", raw, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, p := range a.Recipe.Programs {
 			if !slices.ContainsFunc(gomod.Tool, func(t *modfile.Tool) bool { return t.Path == p.Package }) {
 				t.Errorf("%s/go.mod: %s is no tool of it, so go.sum need not cover it", cache.Source, p.Package)

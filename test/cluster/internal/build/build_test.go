@@ -9,6 +9,8 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 )
 
 func TestKey(t *testing.T) {
@@ -43,7 +45,7 @@ func TestInputs(t *testing.T) {
 		"go.mod": file("m"), "go.sum": file("s"), "kube/main.go": file("g"),
 		"kube/README.md": file("text"), "kube/go.mod.orig": file("x"),
 	})
-	must(t, err)
+	must.Succeed(t, err)
 	want := map[string][]byte{"go.mod": []byte("m"), "go.sum": []byte("s"), "kube/main.go": []byte("g")}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("inputs (-want +got):\n%s", d)
@@ -64,20 +66,13 @@ func TestFindSource(t *testing.T) {
 	source := filepath.Join(repo, "test", "cluster", "programs")
 	deep := filepath.Join(repo, "internal", "x")
 	for _, dir := range []string{source, deep} {
-		must(t, os.MkdirAll(dir, 0o755))
+		must.Succeed(t, os.MkdirAll(dir, 0o755))
 	}
-	must(t, os.WriteFile(filepath.Join(source, "go.mod"), nil, 0o644))
+	must.Succeed(t, os.WriteFile(filepath.Join(source, "go.mod"), nil, 0o644))
 	if got, err := FindSource(t.TempDir(), deep); err != nil || got != source {
 		t.Errorf("FindSource = %q, %v, want %q", got, err, source)
 	}
 	if _, err := FindSource(t.TempDir()); err == nil || !strings.Contains(err.Error(), "--source") {
 		t.Errorf("outside the repository: %v, want an error that names --source", err)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

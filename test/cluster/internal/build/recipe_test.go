@@ -9,13 +9,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 )
 
 // A module of its own, with all that a recipe can name and nothing to download.
 func small(t *testing.T) (source string, r Recipe) {
 	t.Helper()
 	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
-	must(t, err)
+	must.Succeed(t, err)
 	t.Setenv("GOCACHE", strings.TrimSpace(string(goCache)))
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	source = t.TempDir()
@@ -28,8 +30,8 @@ func small(t *testing.T) (source string, r Recipe) {
 		"hello/main.go":        "package main\n\nimport \"example.com/lib\"\n\nfunc main() { println(lib.Version) }\n",
 	} {
 		path := filepath.Join(source, name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, []byte(text), 0o644))
+		must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	return source, Recipe{
 		Prefix:   "small-",
@@ -46,12 +48,12 @@ func small(t *testing.T) (source string, r Recipe) {
 func TestEnsure(t *testing.T) {
 	source, r := small(t)
 	cache, err := Open(t.Context(), source, r)
-	must(t, err)
+	must.Succeed(t, err)
 	if d := cmp.Diff(map[string]string{"example.com/lib": "v1.2.3"}, cache.Versions); d != "" {
 		t.Errorf("versions (-want +got):\n%s", d)
 	}
 	var first, second bytes.Buffer
-	must(t, cache.Ensure(t.Context(), &first))
+	must.Succeed(t, cache.Ensure(t.Context(), &first))
 	if !strings.Contains(first.String(), "example.com/lib v1.2.3") || !strings.Contains(first.String(), "a second") {
 		t.Errorf("what is built, and how long it takes, is not said:\n%s", &first)
 	}
@@ -62,7 +64,7 @@ func TestEnsure(t *testing.T) {
 		t.Errorf("the file out of the module: %q, %v", raw, err)
 	}
 	entries, err := os.ReadDir(cache.Dir())
-	must(t, err)
+	must.Succeed(t, err)
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), ".new") {
 			t.Errorf("%s is left", e.Name())
@@ -81,7 +83,7 @@ func TestOpen(t *testing.T) {
 		other := r
 		change(&other)
 		cache, err := Open(t.Context(), source, other)
-		must(t, err)
+		must.Succeed(t, err)
 		return cache.Dir()
 	}
 	same := dir(func(*Recipe) {})
@@ -105,7 +107,7 @@ func TestEnsureOfAFileThatIsNotThere(t *testing.T) {
 	source, r := small(t)
 	r.Files = []string{"deploy/moved.yml"}
 	cache, err := Open(t.Context(), source, r)
-	must(t, err)
+	must.Succeed(t, err)
 	err = cache.Ensure(t.Context(), new(bytes.Buffer))
 	if err == nil || !strings.Contains(err.Error(), "deploy/moved.yml of example.com/lib v1.2.3") {
 		t.Errorf("err = %v, want one that names the file and the module", err)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/mod/modfile"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 )
 
 const programs = "../../programs"
@@ -17,7 +19,7 @@ const programs = "../../programs"
 // the programs that are no packages of ours.
 func TestPins(t *testing.T) {
 	versions, err := SkewVersions(programs)
-	must(t, err)
+	must.Succeed(t, err)
 	if d := cmp.Diff([]string{"1.35", "1.37"}, versions); d != "" {
 		t.Errorf("versions (-want +got):\n%s", d)
 	}
@@ -27,9 +29,9 @@ func TestPins(t *testing.T) {
 	}
 	for folder, recipe := range recipes {
 		raw, err := os.ReadFile(filepath.Join(folder, "go.mod"))
-		must(t, err)
+		must.Succeed(t, err)
 		gomod, err := modfile.Parse("go.mod", raw, nil)
-		must(t, err)
+		must.Succeed(t, err)
 		kubernetes := pin(gomod, KubernetesModule)
 		if folder != programs && filepath.Base(folder) != "v"+minor(kubernetes) || pin(gomod, EtcdModule) == "" {
 			t.Errorf("%s has Kubernetes %q and etcd %q", folder, kubernetes, pin(gomod, EtcdModule))
@@ -56,11 +58,11 @@ func TestOpenVersion(t *testing.T) {
 	open := func(version string) Cache {
 		t.Helper()
 		cache, err := OpenVersion(t.Context(), programs, version)
-		must(t, err)
+		must.Succeed(t, err)
 		return cache
 	}
 	own, err := Open(t.Context(), programs, Kubernetes)
-	must(t, err)
+	must.Succeed(t, err)
 	for _, version := range []string{"", minor(own.Versions[KubernetesModule])} {
 		if got := open(version); got.Dir() != own.Dir() {
 			t.Errorf("the cluster's own version, %q, is in %s, want %s", version, got.Dir(), own.Dir())

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/mod/modfile"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 )
 
 // TestTools: the pins in the repository cover the programs of the tools, and their tags are in the flags.
@@ -17,11 +19,11 @@ func TestTools(t *testing.T) {
 	}
 	for _, name := range ToolNames() {
 		cache, err := OpenTool(t.Context(), "../../programs", name)
-		must(t, err)
+		must.Succeed(t, err)
 		raw, err := os.ReadFile(filepath.Join(cache.Source, "go.mod"))
-		must(t, err)
+		must.Succeed(t, err)
 		gomod, err := modfile.Parse("go.mod", raw, nil)
-		must(t, err)
+		must.Succeed(t, err)
 		for _, p := range tools[name].Programs {
 			if !slices.ContainsFunc(gomod.Tool, func(t *modfile.Tool) bool { return t.Path == p.Package }) {
 				t.Errorf("%s/go.mod: %s is no tool of it, so go.sum need not cover it", cache.Source, p.Package)

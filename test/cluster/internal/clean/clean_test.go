@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 )
 
 func TestRemovable(t *testing.T) {
@@ -28,9 +29,7 @@ func TestRemovable(t *testing.T) {
 func mountIn(t *testing.T, folder string) {
 	t.Helper()
 	for _, dir := range []string{folder, filepath.Join(folder, "a b")} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(dir, 0o755))
 		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4k"); err != nil {
 			if os.Getenv("CI") == "true" {
 				t.Fatalf("cannot mount, and CI=true: %v", err)
@@ -45,17 +44,13 @@ func TestRemoveRefusesMounts(t *testing.T) {
 	base := t.TempDir()
 	state, other := filepath.Join(base, "x"), filepath.Join(base, "x2")
 	for _, dir := range []string{state, other} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(dir, 0o755))
 	}
 	mountIn(t, filepath.Join(state, "user"))
 	if err := RemoveState(state); err == nil {
 		t.Error("a folder with mounts in it is removed, and what is mounted with it")
 	}
-	if err := RemoveState(other); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, RemoveState(other))
 	left, err1 := exists(other)
 	kept, err2 := exists(filepath.Join(state, "user", "a b"))
 	if left || !kept || err1 != nil || err2 != nil {
@@ -69,13 +64,9 @@ func TestUnmount(t *testing.T) {
 	mountIn(t, neighbour)
 	mountIn(t, filepath.Join(base, "x")) // as a user may have mounted the state folder
 	mountIn(t, inner)
-	if err := Unmount(filepath.Join(base, "x")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Unmount(filepath.Join(base, "x")))
 	mounts, err := mountsBelow(base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var left []string
 	for _, m := range mounts {
 		left = append(left, m.Mountpoint)
@@ -101,9 +92,7 @@ func TestCgroupsBelowTheRoot(t *testing.T) {
 // TestObserveOfUnknown: what cannot be looked at is not absent, or down would remove it.
 func TestObserveOfUnknown(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, nil, 0o644))
 	defer func(before []string) { fixedPaths = before }(fixedPaths)
 	fixedPaths = []string{filepath.Join(file, "in-a-file")}
 	if got, err := Observe(); err == nil {
@@ -119,12 +108,8 @@ func TestLeftByRuntime(t *testing.T) {
 		"c": "unix:///etc/passwd",
 	} {
 		dir := filepath.Join(runtime, "state/io.containerd.runtime.v2.task/k8s.io", id)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "address"), []byte(address), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(dir, 0o755))
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, "address"), []byte(address), 0o644))
 	}
 	if d := cmp.Diff([]string{"/run/containerd/s/0123abc"}, leftByRuntime(runtime)); d != "" {
 		t.Errorf("sockets to remove (-want +got):\n%s", d)

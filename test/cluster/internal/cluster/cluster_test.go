@@ -15,13 +15,14 @@ import (
 
 	"github.com/mbcas/mbcas/test/cluster/internal/clean"
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 	"github.com/mbcas/mbcas/test/cluster/internal/proc"
 )
 
 func TestFolderOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "thesis.txt")
-	must(t, os.WriteFile(file, nil, 0o644))
+	must.Succeed(t, os.WriteFile(file, nil, 0o644))
 	err := Up(t.Context(), config.Default(dir), false, t.TempDir(), io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "--state") {
 		t.Errorf("up in a folder with others' files: %v, want a refusal that names --state", err)
@@ -38,19 +39,19 @@ func TestFolderOfOthers(t *testing.T) {
 func saved(t *testing.T) *Cluster {
 	t.Helper()
 	state, err := resolve(filepath.Join(t.TempDir(), "state"))
-	must(t, err)
+	must.Succeed(t, err)
 	c := &Cluster{Config: config.Default(state), Addons: map[string]time.Duration{}, out: io.Discard}
-	must(t, os.Mkdir(c.State, 0o755))
+	must.Succeed(t, os.Mkdir(c.State, 0o755))
 	c.Before = &clean.Before{Sysctls: map[string]string{"kernel/panic": "1"}, Absent: []string{"/var/lib/kubelet"}}
 	c.Nodes = []config.Node{{Name: "vm", Index: 2, SystemReservedCPU: "1", VM: &config.VM{CPUs: 2}}}
-	must(t, c.save())
+	must.Succeed(t, c.save())
 	return c
 }
 
 func TestOpen(t *testing.T) {
 	want := saved(t)
 	got, release, err := Open(t.Context(), want.State, "", io.Discard)
-	must(t, err)
+	must.Succeed(t, err)
 	equal := cmp.Comparer(func(a, b config.Config) bool { return a == b })
 	if d := cmp.Diff(want, got, equal, ignoreUnexported); d != "" {
 		t.Errorf("read back (-want +got):\n%s", d)
@@ -61,12 +62,12 @@ func TestOpen(t *testing.T) {
 		t.Errorf("open while another command has the lock: %v, want that it waits", err)
 	}
 	for range 2 {
-		must(t, release())
+		must.Succeed(t, release())
 		if _, release, err = Open(t.Context(), want.State, "", io.Discard); err != nil {
 			t.Fatalf("open after the release: %v", err)
 		}
 	}
-	must(t, release())
+	must.Succeed(t, release())
 	other := want.Config
 	other.NodeName = "another"
 	err = Up(t.Context(), other, true, "", io.Discard)
@@ -74,7 +75,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("up with chosen settings that differ: %v, want a refusal", err)
 	}
 	moved := want.State + "-moved"
-	must(t, os.Rename(want.State, moved))
+	must.Succeed(t, os.Rename(want.State, moved))
 	if _, err := Read(moved, "", io.Discard); err == nil {
 		t.Error("certificates and settings hold the old path; a moved folder cannot work")
 	}
@@ -87,7 +88,7 @@ var ignoreUnexported = cmp.FilterPath(func(p cmp.Path) bool {
 
 func TestBrokenFile(t *testing.T) {
 	c := saved(t)
-	must(t, os.WriteFile(c.file(), []byte("{"), 0o644))
+	must.Succeed(t, os.WriteFile(c.file(), []byte("{"), 0o644))
 	if err := Down(t.Context(), c.State, io.Discard); err == nil {
 		t.Error("down does not see a broken file: nothing would be put back")
 	}
@@ -100,7 +101,7 @@ func TestBrokenNodes(t *testing.T) {
 	} {
 		c := saved(t)
 		c.Nodes = []config.Node{n}
-		must(t, c.save())
+		must.Succeed(t, c.save())
 		if _, err := Read(c.State, "", io.Discard); err == nil {
 			t.Errorf("node %q in slot %d: no error", n.Name, n.Index)
 		}
@@ -111,7 +112,7 @@ func TestBrokenNodes(t *testing.T) {
 func TestSymlink(t *testing.T) {
 	c := saved(t)
 	link := filepath.Join(t.TempDir(), "link")
-	must(t, os.Symlink(c.State, link))
+	must.Succeed(t, os.Symlink(c.State, link))
 	other := config.Default(link)
 	other.NodeName = "another"
 	if err := Up(t.Context(), other, true, "", io.Discard); err == nil {
@@ -121,7 +122,7 @@ func TestSymlink(t *testing.T) {
 	if err != nil || got.State != c.State {
 		t.Fatalf("read through a symlink: %v, want the cluster of %s", err, c.State)
 	}
-	must(t, os.RemoveAll(c.State))
+	must.Succeed(t, os.RemoveAll(c.State))
 	if got, err := resolve(filepath.Join(link, "new")); err != nil || got != filepath.Join(c.State, "new") {
 		t.Errorf("through a symlink to nothing: %s, %v", got, err)
 	}
@@ -147,7 +148,7 @@ func TestRefusedUp(t *testing.T) {
 	if _, err := os.Stat(made); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a folder of which nothing came: %v, want that it is gone", err)
 	}
-	must(t, os.WriteFile(filepath.Join(empty, "cluster.json.tmp"), nil, 0o644))
+	must.Succeed(t, os.WriteFile(filepath.Join(empty, "cluster.json.tmp"), nil, 0o644))
 	if err := up(empty); err == nil || strings.Contains(err.Error(), "has files") {
 		t.Errorf("up after a save that was interrupted: %v", err)
 	}
@@ -156,7 +157,7 @@ func TestRefusedUp(t *testing.T) {
 // TestFailedSave leaves nothing that would keep the next up from starting.
 func TestFailedSave(t *testing.T) {
 	c := &Cluster{Config: config.Default(t.TempDir())}
-	must(t, os.MkdirAll(filepath.Join(c.file(), "in-the-way"), 0o755))
+	must.Succeed(t, os.MkdirAll(filepath.Join(c.file(), "in-the-way"), 0o755))
 	if err := c.save(); err == nil {
 		t.Fatal("save over a folder: no error")
 	}
@@ -168,10 +169,10 @@ func TestFailedSave(t *testing.T) {
 func TestOneCluster(t *testing.T) {
 	c, other := saved(t), t.TempDir()
 	c.Before, c.Nodes = nil, nil // if down goes on, there is nothing but its folder to remove
-	must(t, c.save())
+	must.Succeed(t, c.save())
 	sleeper := proc.Program{Name: "kubelet", Path: "/bin/sleep", Args: []string{"60"}}
 	p, err := proc.Start(t.Context(), sleeper, other, filepath.Join(other, "log"))
-	must(t, err)
+	must.Succeed(t, err)
 	defer func() { _ = p.Stop(context.Background(), time.Second) }()
 	for name, err := range map[string]error{
 		"down": Down(t.Context(), c.State, io.Discard),
@@ -243,12 +244,5 @@ func TestFreeSlot(t *testing.T) {
 		if d := cmp.Diff(tt.want, spot{index, called}); d != "" || err != nil {
 			t.Errorf("%s: %v; %s (-want +got):\n%s", name, err, tt.reason, d)
 		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

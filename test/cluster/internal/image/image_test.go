@@ -15,6 +15,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 )
 
 const tag = "mbcas.io/agent:dev"
@@ -30,14 +32,10 @@ func program(t *testing.T, segment elf.ProgType) string {
 	copy(head.Ident[:], elf.ELFMAG)
 	copy(head.Ident[elf.EI_CLASS:], []byte{byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), 1})
 	for _, part := range []any{head, elf.Prog64{Type: uint32(segment)}} {
-		if err := binary.Write(&buf, binary.LittleEndian, part); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, binary.Write(&buf, binary.LittleEndian, part))
 	}
 	path := filepath.Join(t.TempDir(), "mbcas-agent")
-	if err := os.WriteFile(path, buf.Bytes(), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, buf.Bytes(), 0o755))
 	return path
 }
 
@@ -45,20 +43,14 @@ func TestDeterministic(t *testing.T) {
 	p := program(t, elf.PT_LOAD)
 	read := func() []byte {
 		archive := filepath.Join(t.TempDir(), "out", "agent.tar")
-		if err := Write(tag, p, archive); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, Write(tag, p, archive))
 		raw, err := os.ReadFile(archive)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return raw
 	}
 	first := read()
 	touched := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(p, touched, touched); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chtimes(p, touched, touched))
 	if !bytes.Equal(first, read()) {
 		t.Error("the same program with another time gives other bytes")
 	}
@@ -66,17 +58,11 @@ func TestDeterministic(t *testing.T) {
 
 func TestContents(t *testing.T) {
 	archive := filepath.Join(t.TempDir(), "agent.tar")
-	if err := Write(tag, program(t, elf.PT_LOAD), archive); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Write(tag, program(t, elf.PT_LOAD), archive))
 	img, err := tarball.ImageFromPath(archive, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cf, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := v1.Config{Entrypoint: []string{"/mbcas-agent"}, User: "65532:65532", Env: []string{"PATH=/"}}
 	if d := cmp.Diff(want, cf.Config); d != "" || cf.OS != "linux" || cf.Architecture != "amd64" {
 		t.Errorf("image for %s/%s (-want +got):\n%s", cf.OS, cf.Architecture, d)
@@ -91,9 +77,7 @@ func TestContents(t *testing.T) {
 
 func TestWriteRefuses(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(text, []byte("a: 1\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(text, []byte("a: 1\n"), 0o755))
 	for name, tt := range map[string]struct{ tag, program, want string }{
 		"name without registry": {"agent", program(t, elf.PT_LOAD), "agent"},
 		"dynamic program":       {tag, program(t, elf.PT_INTERP), "CGO_ENABLED=0"},

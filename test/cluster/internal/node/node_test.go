@@ -10,6 +10,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 )
 
 func TestCgroupMode(t *testing.T) {
@@ -84,13 +85,9 @@ func TestKindsOfNodes(t *testing.T) {
 	} {
 		in := c.Inside(tt.n)
 		raw, err := kubeletConfig(in, tt.n, Host{Cgroups: tt.cgroups})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var got kind
-		if err := json.Unmarshal(raw, &got); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal(raw, &got))
 		for _, arg := range KubeletArgs(in, tt.n) {
 			switch name, _, _ := strings.Cut(arg, "="); name {
 			case "--node-labels":
@@ -111,9 +108,7 @@ func TestRenderedPathsStayInState(t *testing.T) {
 	for _, n := range []config.Node{c.First(), {Name: "mbcas-node-2", Index: 1, SystemReservedCPU: "1"}} {
 		in := c.Inside(n)
 		files, err := Files(in, n, h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, kubelet := Programs(c, n, h, func(string) string { return "kubelet" })
 		files["flags"] = []byte(strings.Join(kubelet.Args, "\n"))
 		path := regexp.MustCompile(`(?:["=]|unix://|: )(/[^"\n]*)`)

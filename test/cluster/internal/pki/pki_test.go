@@ -7,15 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 )
 
 func issued(t *testing.T) (string, []Leaf) {
 	t.Helper()
 	dir := t.TempDir()
 	leaves := Leaves(netip.MustParseAddr("10.96.0.1"))
-	if err := Create(dir, leaves); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Create(dir, leaves))
 	return dir, leaves
 }
 
@@ -50,9 +50,7 @@ func TestKeyModes(t *testing.T) {
 	}
 	for _, key := range keys {
 		info, err := os.Stat(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if info.Mode().Perm() != 0o600 {
 			t.Errorf("%s has mode %v, want 0600", filepath.Base(key), info.Mode().Perm())
 		}
@@ -62,9 +60,7 @@ func TestKeyModes(t *testing.T) {
 func TestCreateOnce(t *testing.T) {
 	dir, leaves := issued(t)
 	before := pool(t, filepath.Join(dir, "ca.crt"))
-	if err := Create(dir, leaves); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Create(dir, leaves))
 	if !before.Equal(pool(t, filepath.Join(dir, "ca.crt"))) {
 		t.Error("a second Create replaced the authority: no running program would be trusted")
 	}
@@ -75,16 +71,12 @@ func TestIssue(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "vm")
 	leaves := NodeLeaves("node-2", netip.MustParseAddr("10.244.0.128"))
 	for range 2 { // a later up issues them again
-		if err := Issue(dir, leaves, authorities); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, Issue(dir, leaves, authorities))
 	}
 	roots := pool(t, filepath.Join(dir, "ca.crt"))
 	for _, l := range leaves {
 		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, l.Name+".crt"), filepath.Join(dir, l.Name+".key"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots}); err != nil && len(l.Hosts) > 0 {
 			t.Errorf("%s: %v", l.Name, err)
 		}
@@ -100,9 +92,7 @@ func TestIssue(t *testing.T) {
 func pool(t *testing.T, path string) *x509.CertPool {
 	t.Helper()
 	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(raw)
 	return roots

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 )
 
 const lingers = "MBCAS_TEST_LINGERS"
@@ -42,14 +44,10 @@ func init() {
 func TestStopWaitsForTheWholeProcess(t *testing.T) {
 	t.Setenv(lingers, "1")
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	p := start(t, Program{Name: "lingering", Path: self})
 	until(t, func() bool { _, err := os.Stat(filepath.Join(p.State, "ready")); return err == nil })
-	if err := p.Stop(t.Context(), 10*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.Stop(t.Context(), 10*time.Second))
 	if _, err := os.Stat(filepath.Join(p.State, "ended")); err != nil {
 		t.Errorf("it still runs, with files and ports open, after Stop: %v", err)
 	}
@@ -70,9 +68,7 @@ func start(t *testing.T, p Program) Process {
 	t.Helper()
 	state := t.TempDir()
 	got, err := Start(t.Context(), p, state, filepath.Join(state, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := got.Stop(context.Background(), time.Second); err != nil {
 			t.Error(err)
@@ -93,9 +89,7 @@ func TestStartFindStop(t *testing.T) {
 			t.Errorf("%s of %s is %v", name, state, found)
 		}
 	}
-	if err := p.Stop(context.Background(), 5*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.Stop(context.Background(), 5*time.Second))
 	if _, ok := Find(p.State, "sleeper"); ok || p.Alive() {
 		t.Error("it is alive after Stop")
 	}
@@ -124,9 +118,7 @@ func TestFindOfAComponentWithChildren(t *testing.T) {
 
 func TestStopLeavesOthers(t *testing.T) {
 	other := exec.Command("sleep", "60")
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, other.Start())
 	t.Cleanup(func() { _, _ = other.Process.Kill(), other.Wait() })
 	marked := start(t, sleeper)
 	for name, former := range map[string]Process{
@@ -137,9 +129,7 @@ func TestStopLeavesOthers(t *testing.T) {
 		if former.Alive() {
 			t.Errorf("%s, with the same id, is taken for one that had it before", name)
 		}
-		if err := former.Stop(context.Background(), time.Second); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, former.Stop(context.Background(), time.Second))
 	}
 	if err := other.Process.Signal(unix.Signal(0)); err != nil || !marked.Alive() {
 		t.Errorf("a process was stopped in place of one that had its id before: %v", err)
@@ -167,9 +157,7 @@ func TestStopKillsWhatIgnoresTheRequest(t *testing.T) {
 		Args: []string{"-c", "trap '' TERM; touch ready; while :; do sleep 0.1; done"},
 	})
 	until(t, func() bool { _, err := os.Stat(filepath.Join(p.State, "ready")); return err == nil })
-	if err := p.Stop(context.Background(), 100*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.Stop(context.Background(), 100*time.Millisecond))
 	if p.Alive() {
 		t.Error("it is alive after Stop")
 	}
@@ -199,9 +187,7 @@ func TestStartedIsAlive(t *testing.T) {
 func TestStartClosesInheritedFiles(t *testing.T) {
 	lock := filepath.Join(t.TempDir(), "lock")
 	fd, err := unix.Open(lock, unix.O_CREAT|unix.O_RDWR, 0o600) // as flock(1) leaves it to us: not close-on-exec
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer unix.Close(fd)
 	p := start(t, sleeper)
 	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.PID))

@@ -7,27 +7,20 @@ import (
 	"testing"
 
 	"github.com/mbcas/mbcas/test/cluster/internal/config"
+	"github.com/mbcas/mbcas/test/cluster/internal/must"
 	"github.com/mbcas/mbcas/test/cluster/internal/node"
 	"github.com/mbcas/mbcas/test/cluster/internal/pki"
 )
 
 func TestPayload(t *testing.T) {
 	c := config.Default(t.TempDir())
-	if err := pki.Create(c.PKI(""), pki.Leaves(c.APIAddress())); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(c.PauseArchive(), []byte("image"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, pki.Create(c.PKI(""), pki.Leaves(c.APIAddress())))
+	must.Succeed(t, os.WriteFile(c.PauseArchive(), []byte("image"), 0o644))
 	n := config.Node{Name: "mbcas-vm-1", Index: 1, VM: &config.VM{}}
 	files, err := payload(c, n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	authority, err := os.ReadFile(c.PKI("ca.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for path, data := range files {
 		if !strings.HasPrefix(path, config.DefaultState+"/") {
 			t.Errorf("%s is outside the node's state folder", path)
