@@ -70,20 +70,6 @@ func TestWeightedMaxMinFair(t *testing.T) {
 	})
 }
 
-// No bidder can get more without another getting less: no bidder demands what is left.
-func TestParetoEfficient(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := problems(t)
-		r := Clear(p)
-		left := p.Supply - usage(p, r) - cpu.Milli(len(p.Bids))
-		for i, b := range p.Bids {
-			if want := min(b.Demand, b.Ceiling) - b.Usage(r.Price); want > 0 && left > 0 {
-				t.Fatalf("bid %d could use %v more of the %v that are left", i, want, left)
-			}
-		}
-	})
-}
-
 // No bidder prefers the usage of another, scaled to its own budget.
 func TestEnvyFree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
