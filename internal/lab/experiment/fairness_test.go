@@ -27,10 +27,8 @@ func together(n int, do func(int)) bool {
 // among replicas within three rounds, and then leaves factors alone.
 func TestCoordinatorEvensReplicas(t *testing.T) {
 	f := DefaultFairness()
-	f.Nodes, f.Length, f.Seed = 10, 4*time.Minute, 2
-	if atlength.On() {
-		f.Nodes, f.Length, f.Seed = 24, 5*time.Minute, 1
-	}
+	f.Nodes, f.Length = atlength.Of(10, 24), atlength.Of(4*time.Minute, 5*time.Minute)
+	f.Seed = atlength.Of(uint64(2), 1)
 	off, _ := f.Run(nil, together)
 	on, _ := f.Run(coordinator.DefaultConfig().Rebalance, together)
 	last := len(on.Intervals) - 1

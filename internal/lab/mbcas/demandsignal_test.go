@@ -60,9 +60,10 @@ type signalResult struct {
 }
 
 func (a signalCase) run(percent int32) signalResult {
-	seeds, length, warm := 5, 4*time.Minute, time.Minute
+	const seeds, warm = 5, time.Minute
+	length := 4 * time.Minute
 	if atlength.On() || *table {
-		seeds, length = 5, 6*time.Minute
+		length = 6 * time.Minute
 	}
 	cfg := DefaultConfig()
 	cfg.DemandPercent = map[string]int32{}

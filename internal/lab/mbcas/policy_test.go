@@ -39,10 +39,7 @@ func step(rng *rand.Rand, at time.Duration) sim.Setup {
 // steps of the decrease.
 func TestLimitsFollowThePrice(t *testing.T) {
 	cfg := DefaultConfig()
-	seeds, length := uint64(5), 5*time.Minute
-	if atlength.On() {
-		seeds, length = 15, 10*time.Minute
-	}
+	seeds, length := atlength.Of(uint64(5), 15), atlength.Of(5*time.Minute, 10*time.Minute)
 	capped := 0
 	for seed := range seeds {
 		s := step(rand.New(rand.NewPCG(seed, 1)), time.Minute)
@@ -92,10 +89,8 @@ func lastDecrease(changes []sim.Change, after time.Duration) (from cpu.Milli, si
 
 // TestLimitsSettleAfterAStep: after a step to steady load, limits stop changing.
 func TestLimitsSettleAfterAStep(t *testing.T) {
-	seeds, settled, length := uint64(2), 5*time.Minute, 8*time.Minute
-	if atlength.On() {
-		seeds, settled, length = 6, 10*time.Minute, 15*time.Minute
-	}
+	seeds, length := atlength.Of(uint64(2), 6), atlength.Of(8*time.Minute, 15*time.Minute)
+	settled := atlength.Of(5*time.Minute, 10*time.Minute)
 	for seed := range seeds {
 		s := step(rand.New(rand.NewPCG(seed, 2)), time.Minute)
 		s.Length = length
@@ -198,10 +193,7 @@ func sharesOf(s sim.Setup, cfg round.Config, at time.Duration) (shares []cpu.Mil
 // TestSharesAreLeft: with all bands, steps, and resizes in flight, no decrease goes below a pod's share less the
 // price band, and no pod that demands more stays below that less both dead bands.
 func TestSharesAreLeft(t *testing.T) {
-	seeds, length := uint64(8), 3*time.Minute
-	if atlength.On() {
-		seeds, length = 60, 10*time.Minute
-	}
+	seeds, length := atlength.Of(uint64(8), 60), atlength.Of(3*time.Minute, 10*time.Minute)
 	cfg, decreases, grown := DefaultConfig(), 0, 0
 	for seed := range seeds {
 		s := contended(rand.New(rand.NewPCG(seed, 3)), length)
