@@ -21,6 +21,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 const (
@@ -80,9 +81,7 @@ func startController(b *testing.B) *process {
 		"--leader-elect=false", "--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0", "--start-grace=0s", "--decrease-cooldown=0s")
 	log := &syncWriter{}
 	cmd.Stdout, cmd.Stderr = c.audit, log
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, cmd.Start())
 	c.pid = cmd.Process.Pid
 	b.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may have ended, which its log tells
@@ -116,9 +115,7 @@ func (c *process) fill(b *testing.B) {
 func (c *process) hear(b *testing.B) {
 	b.Helper()
 	for _, node := range c.nodes {
-		if err := renew(b.Context(), c.server.Client, c.namespace, node, time.Now(), allocation.NodeMarket{}); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, renew(b.Context(), c.server.Client, c.namespace, node, time.Now(), allocation.NodeMarket{}))
 	}
 }
 
@@ -147,9 +144,7 @@ func (c *process) spend(b *testing.B, pods []*corev1.Pod) {
 // decide has the agent of a pod decide.
 func (c *process) decide(b *testing.B, pod *corev1.Pod, limit cpu.Milli, d v1alpha1.Decision) {
 	b.Helper()
-	if err := decide(b.Context(), c.server.Client, pod, d, app(limit)); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, decide(b.Context(), c.server.Client, pod, d, app(limit)))
 }
 
 // free is a decision that nothing bounds.
@@ -166,19 +161,13 @@ func (c *process) sum(b *testing.B, name string) (sum float64) {
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.metrics, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	defer response.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(response.Body)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	for _, m := range families[name].GetMetric() {
 		sum += m.GetCounter().GetValue()
 	}
@@ -189,15 +178,11 @@ func (c *process) sum(b *testing.B, name string) (sum float64) {
 func (c *process) resident(b *testing.B) float64 {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
 			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, err)
 			return kib / 1024
 		}
 	}

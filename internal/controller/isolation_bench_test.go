@@ -16,6 +16,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // healthyPods are raised one after another while resizes of other pods fail; isolationEvery is the time
@@ -62,9 +63,7 @@ func (c *process) run(b *testing.B, namespace, name string, n int) (pods []*core
 	for i := range n {
 		pod := apiserver.Pod(namespace, fmt.Sprintf("%s-%d", name, i), apiserver.Container("app", "20m", "200m"))
 		pod.Spec.NodeName = c.nodes[i%len(c.nodes)]
-		if err := c.server.Client.Create(b.Context(), pod); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, c.server.Client.Create(b.Context(), pod))
 		pods = append(pods, pod)
 	}
 	for _, pod := range pods {
@@ -103,9 +102,7 @@ func (c *process) have(b *testing.B, pods []*corev1.Pod, limit cpu.Milli) {
 func (c *process) limit(b *testing.B, pod *corev1.Pod) cpu.Milli {
 	b.Helper()
 	got := &corev1.Pod{}
-	if err := c.server.Client.Get(b.Context(), client.ObjectKeyFromObject(pod), got); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, c.server.Client.Get(b.Context(), client.ObjectKeyFromObject(pod), got))
 	return kube.Total(kube.Limits(got))
 }
 
@@ -159,9 +156,7 @@ func (c *process) beside(b *testing.B, n int, hangs bool, measure func() (median
 			TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{"v1"},
 		}},
 	}
-	if err := c.server.Client.Create(b.Context(), hook); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, c.server.Client.Create(b.Context(), hook))
 	time.Sleep(2 * time.Second) // until the API server has taken the webhook in
 	for _, pod := range sick {
 		c.raise(b, pod, 500)
@@ -173,12 +168,8 @@ func (c *process) beside(b *testing.B, n int, hangs bool, measure func() (median
 			b.Errorf("%s was resized past its webhook", pod.Name)
 		}
 	}
-	if err := c.server.Client.Delete(b.Context(), hook); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, c.server.Client.Delete(b.Context(), hook))
 	err := c.server.Client.DeleteAllOf(b.Context(), &corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	return median, mean
 }

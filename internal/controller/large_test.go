@@ -30,6 +30,7 @@ import (
 	"github.com/mbcas/mbcas/internal/testing/atlength"
 	"github.com/mbcas/mbcas/internal/testing/fakekubelet"
 	"github.com/mbcas/mbcas/internal/testing/memapi"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/internal/testing/schedule"
 )
 
@@ -171,9 +172,7 @@ func newLarge(t testing.TB) *large {
 }
 
 func (c *large) create(o client.Object) {
-	if err := c.api.Create("cluster", o); err != nil {
-		c.Fatal(err)
-	}
+	must.Succeed(c, c.api.Create("cluster", o))
 }
 
 // count takes in a change.
@@ -213,9 +212,7 @@ func (c *large) join(owns func(string) bool) {
 	connect := func(options client.Options) client.Client {
 		options.Scheme, options.Mapper = memapi.Scheme, memapi.Mapper()
 		cl, err := client.New(memapi.Config(wireTo{c}, "replica"), options)
-		if err != nil {
-			c.Fatal(err)
-		}
+		must.Succeed(c, err)
 		return cl
 	}
 	c.process = system().New(schedule.Process{
@@ -316,9 +313,7 @@ func (c *large) work() (worked bool) {
 		worked = true
 		delete(c.due, node)
 		result, err := c.process.Reconcile(c.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: node}})
-		if err != nil {
-			c.Fatal(err)
-		}
+		must.Succeed(c, err)
 		if result.RequeueAfter > 0 {
 			c.due[node] = c.now.Add(result.RequeueAfter)
 		}
@@ -354,17 +349,11 @@ func (c *large) etcd() (bytes int, parts string) {
 	sizes := maps.Clone(c.stored)
 	add := func(resource string, o client.Object) {
 		raw, err := json.Marshal(o)
-		if err != nil {
-			c.Fatal(err)
-		}
+		must.Succeed(c, err)
 		var whole any
-		if err := json.Unmarshal(raw, &whole); err != nil {
-			c.Fatal(err)
-		}
+		must.Succeed(c, json.Unmarshal(raw, &whole))
 		fields, err := json.Marshal(fieldsOf(whole))
-		if err != nil {
-			c.Fatal(err)
-		}
+		must.Succeed(c, err)
 		const entries, key = 3 * 150, 120 // the entries of managedFields beside their fields
 		sizes[resource] += len(raw) + len(fields) + entries + key
 	}

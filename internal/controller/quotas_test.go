@@ -31,6 +31,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/quota"
 	"github.com/mbcas/mbcas/internal/testing/atlength"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -46,10 +47,8 @@ func newCached(t *testing.T) *cached {
 	t.Helper()
 	c := &cached{T: t, now: noon}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), autoscalingv2.AddToScheme(scheme),
-		policyv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(corev1.AddToScheme(scheme), autoscalingv2.AddToScheme(scheme),
+		policyv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: kube.Quantity(8000)}
 	objects := []client.Object{node}
@@ -70,9 +69,7 @@ func newCached(t *testing.T) *cached {
 
 func (c *cached) must(err error) {
 	c.Helper()
-	if err != nil {
-		c.Fatal(err)
-	}
+	must.Succeed(c, err)
 }
 
 // shares fails the test where the shares of the four pods, by a quota of that size and use, are not

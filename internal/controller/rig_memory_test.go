@@ -10,6 +10,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
 	"github.com/mbcas/mbcas/internal/testing/memapi"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // inMemory runs a test with a rig on an API server in memory. Its clock moves only while everything
@@ -23,9 +24,7 @@ func inMemory(t *testing.T, test func(*testing.T, *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		config := memapi.Config(memapi.New(time.Now).Shared(), "test")
 		c, err := client.NewWithWatch(config, client.Options{Scheme: memapi.Scheme, Mapper: memapi.Mapper()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r := newRigOn(t, &apiserver.Server{Config: config, Client: c}, DefaultConfig())
 		r.rest = func() { time.Sleep(time.Millisecond) } // ends when all else waits, at another instant
 		test(t, r)

@@ -25,6 +25,7 @@ import (
 	"github.com/mbcas/mbcas/internal/objectcache"
 	"github.com/mbcas/mbcas/internal/testing/atlength"
 	"github.com/mbcas/mbcas/internal/testing/history"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/internal/testing/schedule"
 )
 
@@ -230,9 +231,7 @@ func TestSchedules(t *testing.T) {
 		t.Errorf("seed %d breaks invariant %d: %s\n%s\n%v", f.Seed, f.Invariant, history.Invariants[f.Invariant], f.Steps, f.Violation)
 	}
 	if *reportTo != "" {
-		if err := os.WriteFile(*reportTo, []byte(c.Report()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(*reportTo, []byte(c.Report()), 0o644))
 	}
 }
 
@@ -287,18 +286,14 @@ func TestEtcdStandsStill(t *testing.T) {
 // TestKnownSchedules plays the schedules that once broke an invariant.
 func TestKnownSchedules(t *testing.T) {
 	files, err := filepath.Glob("testdata/schedules/*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if *play != "" {
 		files = []string{*play}
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			result := schedule.Run(system(), string(text))
 			for _, v := range result.Violations {
 				t.Error(v)

@@ -17,6 +17,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // waitRounds is how many increases of each node and kind are measured, on so few nodes that no budget of resizes
@@ -137,9 +138,7 @@ func (c *process) ages(b *testing.B, prefix string) (ages []float64) {
 			From, To               map[string]cpu.Milli
 			Age                    float64
 		}
-		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, json.Unmarshal(lines.Bytes(), &l))
 		if strings.HasPrefix(l.Pod, prefix) && l.Priority == flowcontrol.Needed.String() && l.Outcome == "Accepted" && l.To["app"] > waitStart {
 			ages = append(ages, l.Age)
 		}

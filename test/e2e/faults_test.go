@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // faults is a path whose node and control plane fail below it.
@@ -120,9 +121,7 @@ func (s *faults) apiServerKilled(t *testing.T) {
 func (s *faults) etcdSetBack(t *testing.T) {
 	data, snapshot := filepath.Join(s.state, "etcd"), filepath.Join(t.TempDir(), "etcd")
 	replace := func(from, to string) {
-		if err := errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(from))); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(from))))
 	}
 	s.kill(t, "etcd")
 	replace(data, snapshot)
@@ -206,9 +205,7 @@ func (s *faults) keeps(t *testing.T, before map[string]cpu.Milli) {
 func (s *faults) decidesOn(t *testing.T, agent *corev1.Pod) {
 	t.Helper()
 	first, err := roundsOf(t, agent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s.wait(t, time.Minute, "the agent's rounds go on", func() (bool, string) {
 		now, err := roundsOf(t, agent)
 		return now >= first+5, orError(err, "%d rounds, %d before", now, first)

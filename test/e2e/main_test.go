@@ -24,6 +24,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/test/internal/audit"
 	"github.com/mbcas/mbcas/test/internal/guard"
 	"github.com/mbcas/mbcas/test/internal/poll"
@@ -99,9 +100,7 @@ func start(t *testing.T, prepare ...func(*suite)) *suite {
 	config.QPS, config.Burst = 50, 100
 	scheme := runtime.NewScheme()
 	schemes := runtime.NewSchemeBuilder(clientgoscheme.AddToScheme, v1alpha1.AddToScheme, apiextensionsv1.AddToScheme)
-	if err := schemes.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, schemes.AddToScheme(scheme))
 	s := &suite{access: config, slower: 1}
 	if s.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)

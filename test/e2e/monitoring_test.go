@@ -19,6 +19,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/test/internal/traffic"
 )
 
@@ -75,9 +76,7 @@ func (m *monitoring) watch(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) (path string) {
 		path = filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 		return path
 	}
 	webhook := httptest.NewServer(http.HandlerFunc(m.deliver))
@@ -123,9 +122,7 @@ func (m *monitoring) serve(t *testing.T, program string, args ...string) (addres
 func background(t *testing.T, program string, args ...string) (path string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
@@ -145,9 +142,7 @@ func background(t *testing.T, program string, args ...string) (path string) {
 func readFile(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(text)
 }
 
@@ -283,9 +278,7 @@ func (m *monitoring) everyRuleHasData(t *testing.T) {
 			Rules []struct{ Record, Alert string }
 		}
 	}
-	if err := yaml.Unmarshal([]byte(readFile(t, "monitoring/rules.yaml")), &file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal([]byte(readFile(t, "monitoring/rules.yaml")), &file))
 	recorded := 0
 	for _, g := range file.Groups {
 		for _, r := range g.Rules {
@@ -312,18 +305,14 @@ func (m *monitoring) everyPanelHasData(t *testing.T) {
 	variables := strings.NewReplacer("$cluster", ".*", "$node", ".*")
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var d struct {
 			Panels []struct {
 				Title   string
 				Targets []struct{ Expr string }
 			}
 		}
-		if err := json.Unmarshal(text, &d); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal(text, &d))
 		for _, p := range d.Panels {
 			for _, q := range p.Targets {
 				if !isEmptyWhenHealthy(q.Expr) {

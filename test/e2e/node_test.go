@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/test/internal/audit"
 	"github.com/mbcas/mbcas/test/internal/cgroup"
 	"github.com/mbcas/mbcas/test/internal/guard"
@@ -48,9 +49,7 @@ func ownQuota(t *testing.T, pod *corev1.Pod) cpu.Milli {
 func quotaOf(t *testing.T, pod *corev1.Pod, container string) cpu.Milli {
 	t.Helper()
 	node, err := cgroup.Detect("/sys/fs/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	st := pod.Status
 	all := slices.Concat(st.ContainerStatuses, st.InitContainerStatuses, st.EphemeralContainerStatuses)
 	i := slices.IndexFunc(all, func(s corev1.ContainerStatus) bool { return s.Name == container })
@@ -92,9 +91,7 @@ func (s *suite) resizes(t *testing.T, namespace string) map[string][]resize {
 		}
 		found[e.ObjectRef.Name] = append(found[e.ObjectRef.Name], one)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return found
 }
 

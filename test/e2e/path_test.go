@@ -27,6 +27,7 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/story"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/test/internal/guard"
 )
 
@@ -155,17 +156,11 @@ func (s *path) recordingReplays(t *testing.T) {
 	}
 	pod := client.ObjectKeyFromObject(agent)
 	file, err := forward.Get(t.Context(), s.access, pod, kube.AgentDebugPort, "/debug/rounds")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rec, err := record.Open(bytes.NewReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	told, err := story.Tell(rec, story.Pod(shop, s.pods[managed[0]].Name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r := told.Replayed
 	if r.First != nil || r.Rounds < 20 || r.Decisions < r.Rounds {
 		t.Errorf("%+v; the first difference: %v", r, r.First)

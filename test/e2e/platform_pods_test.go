@@ -10,6 +10,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // openShapes starts a pod that has every kind of container there is, and one with limits below what the kernel can do.
@@ -94,9 +95,7 @@ func (p *platform) debug(t *testing.T, pod *corev1.Pod) {
 		Name: c.Name, Image: c.Image, ImagePullPolicy: c.ImagePullPolicy, Args: c.Args,
 	}
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: common}}
-	if err := p.SubResource("ephemeralcontainers").Update(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.SubResource("ephemeralcontainers").Update(t.Context(), pod))
 	p.wait(t, time.Minute, "the ephemeral container runs", func() (bool, string) {
 		s := p.pod(t, pod).Status.EphemeralContainerStatuses
 		return len(s) == 1 && s[0].State.Running != nil, fmt.Sprintf("%+v", s)

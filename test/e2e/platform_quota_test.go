@@ -13,6 +13,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 const (
@@ -55,9 +56,7 @@ func (p *platform) quotaIsShared(t *testing.T) {
 	pods := p.pods(t, quotas)
 	state := func() (cpu.Milli, string) {
 		u, err := p.used(t)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return u, fmt.Sprintf("%v of %v are used;%s", u, hard, p.allocations(t, quotas))
 	}
 	for _, pod := range pods {

@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/test/internal/guard"
 	"github.com/mbcas/mbcas/test/internal/traffic"
 	"github.com/mbcas/mbcas/test/load/work"
@@ -97,9 +98,7 @@ func (p *platform) hpaScalesAndStabilises(t *testing.T) {
 func (p *platform) serve(t *testing.T) (stop func()) {
 	t.Helper()
 	n, err := work.Calibrate(webWork)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var mu sync.Mutex
 	ready := []string{""}
 	turn, listed := 0, time.Time{}

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // virtual is the node that TestVirtualNode adds: an emulated machine with cgroup v2 and nothing else.
@@ -34,9 +36,7 @@ func (s *suite) useVirtualNode(t *testing.T) {
 	s.slower = 5 // its CPUs are emulated at a tenth of the speed, and part of the work runs elsewhere
 	s.addNode(t, virtual, "--vm")
 	var node corev1.Node
-	if err := s.Get(t.Context(), client.ObjectKey{Name: virtual}, &node); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Get(t.Context(), client.ObjectKey{Name: virtual}, &node))
 	s.use(node)
 	s.remote = true
 	info := node.Status.NodeInfo

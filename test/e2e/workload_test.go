@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/testing/must"
 	"github.com/mbcas/mbcas/test/internal/poll"
 	"github.com/mbcas/mbcas/test/internal/traffic"
 )
@@ -55,9 +56,7 @@ func (s *suite) setMode(t *testing.T, namespace, mode string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, modeLabel, mode)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-	if err := s.Patch(t.Context(), ns, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Patch(t.Context(), ns, client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
 // resources are the requests and limits of a container; an empty text is none.
@@ -149,9 +148,7 @@ func (s *suite) bare(t *testing.T, namespace, name string, r resources, labels m
 func (s *suite) list(t *testing.T, namespace string, labels client.MatchingLabels) []corev1.Pod {
 	t.Helper()
 	var list corev1.PodList
-	if err := s.List(t.Context(), &list, client.InNamespace(namespace), labels); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.List(t.Context(), &list, client.InNamespace(namespace), labels))
 	return list.Items
 }
 
@@ -183,9 +180,7 @@ func (s *suite) pods(t *testing.T, namespace string) (byApp map[string]*corev1.P
 func (s *suite) pod(t *testing.T, p *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	var now corev1.Pod
-	if err := s.Get(t.Context(), client.ObjectKeyFromObject(p), &now); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Get(t.Context(), client.ObjectKeyFromObject(p), &now))
 	return &now
 }
 

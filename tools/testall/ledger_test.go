@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestLedger: runs are kept up to a bound, also beside a line that is broken; a test counts as
@@ -23,14 +25,10 @@ func TestLedger(t *testing.T) {
 			{Package: "p", Test: "Lately", Outcome: flaky[i == runs-flakyRuns]},
 			{Package: "p", Test: "Before", Outcome: flaky[i == runs-flakyRuns-1]},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if i == runs/2 {
 			file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			fmt.Fprintln(file, `{"run": "20`)
 			file.Close()
 		}

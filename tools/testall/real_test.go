@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestOnceMoreForReal: as go test reports them, a test that fails at first is forgiven, and nothing
@@ -44,9 +46,7 @@ func TestOnceMoreForReal(t *testing.T) {
 			var out strings.Builder
 			r := &repo{root: root, out: &out, results: newResults(&out, true)}
 			flags := []string{"-count=1", "-vet=off"}
-			if err := r.goTestRepeating(t.Context(), "", nil, flags, "./..."); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, r.goTestRepeating(t.Context(), "", nil, flags, "./..."))
 			r.results.summary()
 			_, closing, _ := strings.Cut(out.String(), "once more, alone")
 			if !strings.HasSuffix(out.String(), tc.want) || (closing == "") == strings.HasPrefix(tc.want, flaky) {

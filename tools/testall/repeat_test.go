@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestOnceMore: what a test that fails, and runs once more, does to the count and the closing
@@ -66,9 +68,7 @@ func TestOnceMore(t *testing.T) {
 			t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			var out strings.Builder
 			r := &repo{root: bin, out: &out, results: newResults(&out, true), flakyBefore: []string{tc.before}}
-			if err := r.goTestRepeating(t.Context(), "", nil, []string{"-count=1"}, "./..."); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, r.goTestRepeating(t.Context(), "", nil, []string{"-count=1"}, "./..."))
 			r.results.summary()
 			closing := "\n" + tc.want + "\n"
 			if tc.flaky {

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 func TestResults(t *testing.T) {
@@ -99,9 +101,7 @@ func TestResults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
 			count := newResults(&out, tc.strict)
-			if err := count.read(strings.NewReader(tc.events)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, count.read(strings.NewReader(tc.events)))
 			count.summary()
 			lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 			if last := lines[len(lines)-1]; last != tc.want {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // write writes files below a folder.
@@ -14,9 +16,7 @@ func write(t *testing.T, root string, files map[string]string) {
 	for name, text := range files {
 		path := filepath.Join(root, name)
 		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 }
 
@@ -51,9 +51,7 @@ func TestTheSchedulerDoesNotMind(t *testing.T) { t.Error("no scheduler") }`
 	})
 	var out strings.Builder
 	r := repo{root: root, out: &out, results: newResults(&out, false)}
-	if err := r.skew(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.skew(t.Context()))
 	r.results.summary()
 	for _, want := range []string{
 		"Kubernetes v1.35.4: 2 passed, 0 failed, 0 skipped in ",

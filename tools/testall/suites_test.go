@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestInvalidUsage: a command line that names nothing to run is an error that lists the choices.
@@ -72,13 +74,9 @@ func TestTiers(t *testing.T) {
 // which.
 func TestPackages(t *testing.T) {
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	p, err := (&repo{root: root, out: io.Discard}).packages(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got := map[string]string{}
 	for kind, list := range map[string][]string{"server": p.server, "concurrent": p.concurrent, "pure": p.pure} {
 		for _, name := range list {
@@ -86,9 +84,7 @@ func TestPackages(t *testing.T) {
 		}
 	}
 	out, err := exec.CommandContext(t.Context(), "go", "list", root+"/...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const module = "github.com/mbcas/mbcas"
 	for _, name := range strings.Fields(string(out)) {
 		if kind := got[name]; !slices.Contains([]string{"server", "concurrent", "pure"}, kind) &&
@@ -286,32 +282,22 @@ func TestOrphansAreFound(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip(optional + "only Linux tells which processes outlive their parent")
 	}
-	if err := adoptOrphans(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, adoptOrphans())
 	defer func(d time.Duration) { orphansEnd = d }(orphansEnd)
 	orphansEnd = 0
 	out, err := exec.Command("sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	process, err := os.FindProcess(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var printed strings.Builder
 	r := &repo{out: &printed, results: newResults(&printed, true)}
 	r.leavesNoProcess("unit")
 	if want := fmt.Sprintf("%d sleep 60", pid); r.results.failed != 1 || !strings.Contains(printed.String(), want) {
 		t.Errorf("%d failures, printed %q; want one with %q", r.results.failed, printed.String(), want)
 	}
-	if err := process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, process.Kill())
 	orphansEnd = 10 * time.Second
 	r.leavesNoProcess("unit")
 	if r.results.failed != 1 {

@@ -10,6 +10,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/liveness"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // full is a registry in which each metric has a series.
@@ -31,9 +32,7 @@ func full() (*prometheus.Registry, *Metrics) {
 func TestMetricsPassLint(t *testing.T) {
 	reg, _ := full()
 	problems, err := testutil.GatherAndLint(reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
