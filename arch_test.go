@@ -125,11 +125,9 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/cli/bundle", `
 		market api/v1alpha1 internal/kube internal/allocation internal/record internal/replay internal/cli/format
 		internal/cli/cluster internal/cli/doctor internal/cli/past kubernetes`},
-	{"internal/cli/top", `
-		cpu market internal/record internal/replay internal/cli/format charm.land/bubbletea/v2`},
 	{"internal/cli", `
 		api/v1alpha1/reasons cpu market api/v1alpha1 actuator actuator/podresize internal/nodestate internal/kube internal/allocation internal/record
-		internal/story internal/whatif internal/page internal/page/figures internal/advise internal/cli/advice internal/cli/bundle internal/cli/top internal/cli/history internal/cli/past internal/cli/format internal/cli/output internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
+		internal/story internal/whatif internal/page internal/page/figures internal/advise internal/cli/advice internal/cli/bundle internal/cli/history internal/cli/past internal/cli/format internal/cli/output internal/cli/snapshot internal/cli/explain internal/cli/forward internal/cli/cluster internal/cli/doctor internal/cli/resize
 		internal/program internal/restore kubernetes github.com/spf13`},
 	// The lab: it runs the code that ships, and does not ship itself.
 	{"internal/lab/load", ""},

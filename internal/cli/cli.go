@@ -60,7 +60,6 @@ func command(s Streams, version string, flags *flags) *cobra.Command {
 		listCommand(s, flags),
 		usageCommand(s, flags),
 		nodesCommand(s, flags),
-		topCommand(s, flags),
 		dashboardCommand(s, flags),
 		explainCommand(s, flags),
 		reportCommand(s, flags),

@@ -90,8 +90,8 @@ func TestClockOfThisMachine(t *testing.T) {
 		for _, ahead := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
 			c.Now = func() time.Time { return noon.Add(-ahead) }
 			c.Ahead = func() time.Duration { return ahead }
-			if now := topSource(&c.Access).Now(); !now.Equal(noon) {
-				t.Errorf("top, with the API server ahead by %v, takes %v for the time", ahead, now)
+			if now := c.ServerNow(); !now.Equal(noon) {
+				t.Errorf("with the API server ahead by %v, its time is %v", ahead, now)
 			}
 			got, _, err := c.run(t, args...)
 			if got != want || (err == nil) != (wantErr == nil) {

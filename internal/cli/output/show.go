@@ -37,9 +37,6 @@ type Show struct {
 	color colorMode
 }
 
-// Watch is a watch in plain text.
-func Watch() Show { return Show{watch: true, color: "never"} }
-
 // colorMode is the value of --color.
 type colorMode string
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/record"
@@ -39,15 +38,6 @@ func (l *Live) Recording(ctx context.Context, node string) (*record.Recording, e
 		l.rec.Minutes = l.rec.Minutes[over:]
 	}
 	return &record.Recording{About: l.rec.About, Minutes: slices.Clone(l.rec.Minutes)}, nil
-}
-
-// Since is that without the minutes that ended before a time.
-func (l *Live) Since(ctx context.Context, node string, from time.Time) (*record.Recording, error) {
-	rec, err := l.Recording(ctx, node)
-	if err == nil {
-		rec.Minutes = slices.DeleteFunc(rec.Minutes, func(m *record.Minute) bool { return m.To.Before(from) })
-	}
-	return rec, err
 }
 
 // extend fetches what a recording does not have yet, with its last minute, which was not over. Where the agent has

@@ -5,68 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/format"
-	"github.com/mbcas/mbcas/internal/cli/output"
 	"github.com/mbcas/mbcas/internal/cli/past"
-	"github.com/mbcas/mbcas/internal/cli/top"
 	"github.com/mbcas/mbcas/internal/page"
 	"github.com/mbcas/mbcas/internal/page/figures"
 )
-
-// top and dashboard show the cluster as it goes on, and the past of a node beside it.
-
-func topCommand(s Streams, f *flags) *cobra.Command {
-	return &cobra.Command{
-		Use:   "top",
-		Short: "Watch nodes and pods live, and step back through what was recorded",
-		Long: "Watch the nodes of the cluster, the pods of a node, or one pod. Enter opens, Esc goes back, space freezes the\n" +
-			"picture, [ and ] step through the time that was recorded, / filters, s sorts, ? shows all keys.\n" +
-			"Where the output is no terminal, it is that of \"nodes --watch\".",
-		Args: noArgs,
-		RunE: f.run(func(ctx context.Context, a *cluster.Access, _ []string) error {
-			if s.Screen == nil {
-				return showNodes(ctx, a, s, "price", output.Watch())
-			}
-			return top.Run(ctx, topSource(a), os.Stdin, s.Out)
-		}),
-	}
-}
-
-// topSource reads for top: the market of each node from the Leases, and rounds from the recording of a node.
-func topSource(a *cluster.Access) top.Source {
-	live := &past.Live{Access: a}
-	return top.Source{
-		Now: a.ServerNow,
-		Cluster: func(ctx context.Context) (top.Cluster, error) {
-			v, err := readNodes(ctx, a)
-			if err != nil {
-				return top.Cluster{}, err
-			}
-			c := top.Cluster{At: v.now}
-			for _, n := range v.Nodes {
-				c.Nodes = append(c.Nodes, top.Node{
-					Name: n.Node, State: string(n.State), Price: n.Price, Supply: n.Supply, Usage: n.Usage, Demand: n.Demand,
-					Managed: n.Managed, Capped: n.Capped,
-				})
-			}
-			return c, nil
-		},
-		Node: func(ctx context.Context, node string, from time.Time) ([]top.Round, error) {
-			rec, err := live.Since(ctx, node, from)
-			if err != nil {
-				return nil, err
-			}
-			return top.Rounds(rec)
-		},
-	}
-}
 
 func dashboardCommand(s Streams, f *flags) *cobra.Command {
 	from := newSource(f)
