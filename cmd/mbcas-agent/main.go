@@ -92,8 +92,6 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 		"sell, 0 to below 1: more means less waiting, less means more throughput")
 	increase := f.Duration("increase-interval", c.Round.Pacing.IncreaseInterval, "time from one increase of a pod that "+
 		"saturates to the next, after some at once; 0: no bound")
-	credits := f.Float64("credits", c.Round.Credits.MaxFactor, "highest factor on the budget of a pod that used less than "+
-		"its share before, 1 to 10; at 1 there are no credits")
 	f.StringVar(&c.Node, "node-name", env("NODE_NAME"), "name of the node (environment NODE_NAME)")
 	f.StringVar(&c.Namespace, "namespace", cmp.Or(env("POD_NAMESPACE"), c.Namespace),
 		"namespace of the node's Lease (environment POD_NAMESPACE)")
@@ -133,8 +131,6 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 			c.Round.Reserve = *reserve
 		case "increase-interval":
 			c.Round.Pacing.IncreaseInterval = *increase
-		case "credits":
-			c.Round.Credits.MaxFactor = *credits
 		}
 	})
 	c.Holder, c.Version = cmp.Or(env("POD_NAME"), c.Node), version

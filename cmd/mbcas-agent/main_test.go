@@ -24,9 +24,9 @@ func TestParse(t *testing.T) {
 			return c.Node == "n1" && c.Kernel.OwnPod == "u1" && c.Holder == "agent-x" && c.Namespace == "elsewhere" &&
 				c.Interval == time.Second && c.Round.LookInterval == 200*time.Millisecond && !c.Kernel.MemoryIOPressure && c.Kernel.Root == "/sys/fs/cgroup" && s.listen == ":9090" && s.debugListen.String() == "127.0.0.1:9091" && s.logLevel == slog.LevelInfo
 		}},
-		"flags win": {args: []string{"--node-name=n2", "--cgroup-root=/host/cgroup", "--interval=500ms", "--reserve=0.2", "--credits=1.5", "--listen=:1", "--log-level=debug"}, env: pod, check: func(s settings) bool {
+		"flags win": {args: []string{"--node-name=n2", "--cgroup-root=/host/cgroup", "--interval=500ms", "--reserve=0.2", "--listen=:1", "--log-level=debug"}, env: pod, check: func(s settings) bool {
 			c := s.agent
-			return c.Node == "n2" && c.Kernel.Root == "/host/cgroup" && c.Interval == 500*time.Millisecond && c.Round.Reserve == 0.2 && c.Round.Credits.MaxFactor == 1.5 && s.listen == ":1" && s.logLevel == slog.LevelDebug
+			return c.Node == "n2" && c.Kernel.Root == "/host/cgroup" && c.Interval == 500*time.Millisecond && c.Round.Reserve == 0.2 && s.listen == ":1" && s.logLevel == slog.LevelDebug
 		}},
 		"outside of a pod": {args: []string{"--node-name=n2"}, check: func(s settings) bool {
 			return s.agent.Namespace == "mbcas-system" && s.agent.Holder == "n2" && s.agent.Kernel.OwnPod == ""

@@ -179,7 +179,7 @@ func (m *moment) explain(ctx context.Context, f *flags, s Streams, pod string) (
 func whatIfCommand(s Streams, f *flags) *cobra.Command {
 	from := newSource(f)
 	var o output.Form
-	var reserve, credits float64
+	var reserve float64
 	var off bool
 	var priorities, requests, most, optOut []string
 	cmd := &cobra.Command{
@@ -196,9 +196,6 @@ func whatIfCommand(s Streams, f *flags) *cobra.Command {
 			change := whatif.Change{Off: off}
 			if cmd.Flags().Changed("reserve") {
 				change.Reserve = &reserve
-			}
-			if cmd.Flags().Changed("credits") {
-				change.Credits = &credits
 			}
 			if err := past.ChangePods(&change, priorities, requests, most, optOut); err != nil {
 				return UsageError{Err: err}
@@ -222,7 +219,6 @@ func whatIfCommand(s Streams, f *flags) *cobra.Command {
 	}
 	from.bind(cmd)
 	cmd.Flags().Float64Var(&reserve, "reserve", 0, "share of the node's allocatable CPU that is not sold, 0 to below 1")
-	cmd.Flags().Float64Var(&credits, "credits", 0, "highest factor on the budget of a pod that used less than its share before, 1 to 10")
 	cmd.Flags().BoolVar(&off, "off", false, "MBCAS is off: every pod has its declared limits")
 	cmd.Flags().StringArrayVar(&priorities, "priority", nil, "`PODS=VALUE`: these pods have a PriorityClass of that value")
 	cmd.Flags().StringArrayVar(&requests, "request", nil, "`PODS=CPU`: these pods request that")

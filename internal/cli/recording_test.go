@@ -250,7 +250,7 @@ func TestWhatIf(t *testing.T) {
 	stdout := offline.prints(t, "what-if f.mbcas --priority shop/cart-*=100000")
 	golden(t, "what-if", "$ kubectl mbcas what-if f.mbcas --priority 'shop/cart-*=100000'\n"+stdout)
 	c.prints(t, "what-if cart-7d9f -n shop --off -o json", `"scarce": 0`)
-	offline.prints(t, "what-if f.mbcas --reserve=0.5 --credits=2 --request shop/cart-7d9f=100m --max-cpu=shop/batch*=700m --opt-out=shop/none", "shop/batch-x2")
+	offline.prints(t, "what-if f.mbcas --reserve=0.5 --request shop/cart-7d9f=100m --max-cpu=shop/batch*=700m --opt-out=shop/none", "shop/batch-x2")
 	for args, want := range map[string]string{
 		"--priority cart=5":             "want NAMESPACE/NAME=VALUE",
 		"--priority shop/cart-7d9f=max": "want a whole number after the =",

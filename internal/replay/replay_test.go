@@ -25,8 +25,8 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 // is off by default.
 func TestReplayEqualsRecording(t *testing.T) {
 	more := mbcas.DefaultConfig()
-	more.Round.Credits.MaxFactor, more.Round.Pacing.IncreaseInterval = 2, 40*time.Second
-	for name, cfg := range map[string]mbcas.Config{"default": mbcas.DefaultConfig(), "credits and pacing": more} {
+	more.Round.Pacing.IncreaseInterval = 40 * time.Second
+	for name, cfg := range map[string]mbcas.Config{"default": mbcas.DefaultConfig(), "pacing": more} {
 		for _, s := range scenario.Catalogue() {
 			t.Run(name+"/"+s.Name, func(t *testing.T) {
 				rec := recordings.Played(t, s.Name, cfg, 90*time.Second)

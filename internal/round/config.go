@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/credits"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/pacing"
 )
@@ -59,8 +58,6 @@ type Config struct {
 	BoundRaises bool
 	// Pacing bounds how often limits of pods that saturate are raised. Off by default.
 	Pacing pacing.Config
-	// Credits raise the budgets of pods that used less than their share. Off by default.
-	Credits credits.Config
 	// PublishBand is the relative change of a limit that is published.
 	PublishBand float64
 	// PublishInterval is the least time between two published decisions of a pod, except for a raise, and for more
@@ -96,7 +93,6 @@ func DefaultConfig() Config {
 		TrimLimit:       0.7,
 		BoundRaises:     true,
 		Pacing:          pacing.DefaultConfig(),
-		Credits:         credits.Off(),
 		PublishBand:     0.10,
 		PublishInterval: 5 * time.Second,
 		QuotaInterval:   30 * time.Second,
@@ -118,7 +114,7 @@ func ConservativeConfig() Config {
 
 // Validate returns every fault, joined.
 func (c Config) Validate() error {
-	errs := []error{c.Demand.Validate(), c.Credits.Validate(), c.Pacing.Validate()}
+	errs := []error{c.Demand.Validate(), c.Pacing.Validate()}
 	share := func(v float64) bool { return v >= 0 && v < 1 }
 	const shares, positive, notNegative = "at least 0 and less than 1", "more than 0", "0 or more"
 	for _, f := range []struct {

@@ -55,7 +55,6 @@ type State struct {
 	samples   int                        // of the node without a gap
 	estimates map[string]demand.Estimate // by container ID
 	gauge     Gauge
-	savings   map[string]time.Duration // credits: what each pod has saved of its share, by UID
 	price     price
 	priced    bool               // Input.PriceBefore does not count any more
 	descents  map[string]descent // by UID
@@ -146,12 +145,10 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	var full bool
 	out.Node, full = s.gauge.Measure(cfg, in.Node, rates.Node)
 
-	perBudget := coresPerBudget(out.Node.Supply, in.Pods)
-	s.savings = saveCredits(cfg.Credits, s.savings, in.Pods, rates, perBudget)
-	in.Pods = withKernelMinimums(withCredits(cfg.Credits, in.Pods, s.savings), rates.Pods)
+	in.Pods = withKernelMinimums(in.Pods, rates.Pods)
 
-	shares := coresPerBudget(out.Node.Supply, in.Pods)
-	if perBudget = 0; full {
+	shares, perBudget := coresPerBudget(out.Node.Supply, in.Pods), 0.0
+	if full {
 		perBudget = shares
 	}
 	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, rates.Pods, perBudget)

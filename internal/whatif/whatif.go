@@ -30,8 +30,8 @@ import (
 
 // Change is what is otherwise.
 type Change struct {
-	// Reserve and Credits replace the agent's settings; nil: as recorded.
-	Reserve, Credits *float64
+	// Reserve replaces the agent's; nil: as recorded.
+	Reserve *float64
 	// Off: MBCAS is off, and every pod has its declared limits.
 	Off  bool
 	Pods []PodChange
@@ -68,9 +68,6 @@ func (c Change) Validate() error {
 func (c Change) config(cfg *round.Config) {
 	if c.Reserve != nil {
 		cfg.Reserve = *c.Reserve
-	}
-	if c.Credits != nil {
-		cfg.Credits.MaxFactor = *c.Credits
 	}
 }
 

@@ -32,7 +32,6 @@ func Policies() []baseline.Policy {
 		variant("-no-looks", "what ships without looks: limits are raised in rounds alone", func(c *mbcas.Config) { c.Round.LookInterval = 0 }),
 		variant("-to-ceiling", "what ships with limits raised to the ceiling while CPU has no price, not to what the demands of other pods leave", func(c *mbcas.Config) { c.Round.BoundRaises = false }),
 		variant("-no-delay", "what ships without the delay before the price falls", func(c *mbcas.Config) { c.Round.FallDelay = 0 }),
-		variant("-credits", "what ships with credits: a pod that stayed below its share may bid with up to twice its budget for a while", func(c *mbcas.Config) { c.Round.Credits.MaxFactor = 2 }),
 		variant("-paced", "what ships with an increase of a saturating pod every 80 s, after eight at once", func(c *mbcas.Config) {
 			c.Round.Pacing.IncreaseInterval = 80 * time.Second
 		}),
