@@ -19,6 +19,7 @@ import (
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(apiserver.Main(m)) }
@@ -52,24 +53,16 @@ func newFixtureOf(t *testing.T, pod *corev1.Pod) *fixture {
 	return sc
 }
 
-// must ends the test at a step that only prepares it.
-func (s *fixture) must(err error) {
-	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
 func (s *fixture) create(o client.Object) {
 	s.t.Helper()
-	s.must(s.Client.Create(s.t.Context(), o))
+	must.Succeed(s.t, s.Client.Create(s.t.Context(), o))
 }
 
 // stored is the pod as the API server has it now.
 func (s *fixture) stored() *corev1.Pod {
 	s.t.Helper()
 	p := &corev1.Pod{}
-	s.must(s.Client.Get(s.t.Context(), client.ObjectKeyFromObject(s.pod), p))
+	must.Succeed(s.t, s.Client.Get(s.t.Context(), client.ObjectKeyFromObject(s.pod), p))
 	return p
 }
 
@@ -137,7 +130,7 @@ func (s *fixture) quota(hard, used string) {
 	if used != "" {
 		q.Status.Used = corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse(used)}
 	}
-	s.must(s.Client.Status().Update(s.t.Context(), q))
+	must.Succeed(s.t, s.Client.Status().Update(s.t.Context(), q))
 }
 
 var memory = resource.MustParse("64Mi")
@@ -202,7 +195,7 @@ func (s *fixture) allow(user string, resources ...string) {
 func (s *fixture) node() *corev1.Node {
 	s.t.Helper()
 	n := &corev1.Node{}
-	s.must(s.Client.Get(s.t.Context(), client.ObjectKey{Name: s.kubelet.Node}, n))
+	must.Succeed(s.t, s.Client.Get(s.t.Context(), client.ObjectKey{Name: s.kubelet.Node}, n))
 	return n
 }
 
@@ -210,7 +203,7 @@ func (s *fixture) node() *corev1.Node {
 func (s *fixture) remove() {
 	s.t.Helper()
 	err := s.Client.Delete(s.t.Context(), s.pod.DeepCopy(), client.GracePeriodSeconds(0))
-	s.must(client.IgnoreNotFound(err))
+	must.Succeed(s.t, client.IgnoreNotFound(err))
 }
 
 // replace deletes it, and runs another pod of its name.

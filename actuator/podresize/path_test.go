@@ -34,9 +34,9 @@ import (
 func (s *fixture) between(middle func(w http.ResponseWriter, r *http.Request, pass http.Handler)) {
 	s.t.Helper()
 	transport, err := rest.TransportFor(s.Config)
-	s.must(err)
+	must.Succeed(s.t, err)
 	target, err := url.Parse(s.Config.Host)
-	s.must(err)
+	must.Succeed(s.t, err)
 	pass := httputil.NewSingleHostReverseProxy(target)
 	pass.Transport = transport
 	pass.ErrorLog = log.New(io.Discard, "", 0)

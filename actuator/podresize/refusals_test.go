@@ -12,6 +12,7 @@ import (
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // resizeTest is a harmless move, and what the cluster or the pod itself makes of it.
@@ -145,7 +146,7 @@ func TestRefusals(t *testing.T) {
 			after: func(s *fixture) {
 				s.kubelet.Answer(s.pod, apiserver.Ignore)
 				s.pod.Status.ContainerStatuses[0].Resources = nil
-				s.must(s.Client.Status().Update(s.t.Context(), s.pod))
+				must.Succeed(s.t, s.Client.Status().Update(s.t.Context(), s.pod))
 			},
 			want: podresize.NodeRefused, says: "Pod running on node without support for resize",
 		},
@@ -166,7 +167,7 @@ func TestRefusals(t *testing.T) {
 			after: func(s *fixture) {
 				p := s.stored()
 				p.Labels = map[string]string{"touched": "yes"}
-				s.must(s.Client.Update(s.t.Context(), p))
+				must.Succeed(s.t, s.Client.Update(s.t.Context(), p))
 			},
 			want: podresize.Conflict, says: "the object has been modified",
 		},
@@ -237,7 +238,7 @@ func TestVersions(t *testing.T) {
 			resizeTest{after: func(s *fixture) {
 				n := s.node()
 				n.Status.Allocatable = cpuList("50m")
-				s.must(s.Client.Status().Update(s.t.Context(), n))
+				must.Succeed(s.t, s.Client.Status().Update(s.t.Context(), n))
 			}},
 			[]answer{
 				{35, podresize.Accepted, ""}, {36, podresize.NodeRefused, "node didn't have enough allocatable resources"},
@@ -247,12 +248,12 @@ func TestVersions(t *testing.T) {
 			resizeTest{after: func(s *fixture) {
 				n := s.node()
 				n.Labels[corev1.LabelOSStable] = "windows"
-				s.must(s.Client.Update(s.t.Context(), n))
+				must.Succeed(s.t, s.Client.Update(s.t.Context(), n))
 			}},
 			[]answer{{35, podresize.Accepted, ""}, {36, podresize.NodeRefused, "only supported on linux nodes"}},
 		},
 		"the node is gone": {
-			resizeTest{after: func(s *fixture) { s.must(s.Client.Delete(s.t.Context(), s.node())) }},
+			resizeTest{after: func(s *fixture) { must.Succeed(s.t, s.Client.Delete(s.t.Context(), s.node())) }},
 			[]answer{{35, podresize.Accepted, ""}, {36, podresize.NodeRefused, "not found"}},
 		},
 		// InPlacePodLevelResourcesVerticalScaling is on from 1.36.
@@ -288,7 +289,7 @@ func TestVersions(t *testing.T) {
 			resizeTest{change: setup, after: func(s *fixture) {
 				n := s.node()
 				n.Status.DeclaredFeatures = []string{"InPlacePodVerticalScalingInitContainers"}
-				s.must(s.Client.Status().Update(s.t.Context(), n))
+				must.Succeed(s.t, s.Client.Status().Update(s.t.Context(), n))
 				defaults(s)
 			}},
 			[]answer{{35, podresize.Invalid, init}, {36, podresize.WouldMutate, "setup limits memory=64Mi is added"}},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/testing/cgroups"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestMain is also the program that the tests put into cgroups to use CPU: it
@@ -39,16 +40,9 @@ type realNode struct{ *cgroups.Real }
 
 func newReal(t testing.TB) realNode { return realNode{cgroups.NewReal(t)} }
 
-func (c realNode) must(err error) {
-	c.T.Helper()
-	if err != nil {
-		c.T.Fatal(err)
-	}
-}
-
 func (c realNode) setLimit(path string, limit time.Duration) {
 	c.T.Helper()
-	c.must(c.SetQuota(path, kernel.Quota{Limit: limit, Period: 100 * time.Millisecond}))
+	must.Succeed(c.T, c.SetQuota(path, kernel.Quota{Limit: limit, Period: 100 * time.Millisecond}))
 }
 
 // spin starts a process with one busy thread in the cgroup at path.
@@ -57,8 +51,8 @@ func (c realNode) spin(path string) (stop func()) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "KERNEL_TEST_SPIN=1", "GOMAXPROCS=2")
 	in, err := cmd.StdinPipe()
-	c.must(err)
-	c.must(cmd.Start())
+	must.Succeed(c.T, err)
+	must.Succeed(c.T, cmd.Start())
 	stopped := false
 	stop = func() {
 		if !stopped {
@@ -69,17 +63,17 @@ func (c realNode) spin(path string) (stop func()) {
 	}
 	c.T.Cleanup(stop) // runs before clean
 	for _, top := range c.Tops {
-		c.must(os.WriteFile(filepath.Join(top, path, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644))
+		must.Succeed(c.T, os.WriteFile(filepath.Join(top, path, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644))
 	}
 	_, err = in.Write([]byte("\n"))
-	c.must(err)
+	must.Succeed(c.T, err)
 	return stop
 }
 
 func (c realNode) open(now func() time.Time) *kernel.Host {
 	c.T.Helper()
 	h, err := kernel.Open(kernel.Config{Root: c.Dir, Now: now, MemoryIOPressure: true, Log: slog.New(slog.DiscardHandler)})
-	c.must(err)
+	must.Succeed(c.T, err)
 	c.T.Cleanup(func() { h.Close() })
 	return h
 }
@@ -153,7 +147,7 @@ func TestRealBounds(t *testing.T) {
 		{Period: 10 * time.Millisecond, Burst: 500 * time.Microsecond},
 		{Period: time.Second, Burst: 300 * time.Millisecond},
 	} {
-		c.must(c.SetQuota(path, kernel.Quota{Period: q.Period, Limit: q.Period})) // with room for the burst
+		must.Succeed(c.T, c.SetQuota(path, kernel.Quota{Period: q.Period, Limit: q.Period})) // with room for the burst
 		if err := c.SetBurst(path, q.Burst); err != nil {
 			t.Skipf("no cpu.max.burst on this machine: %v", err)
 		}
@@ -172,7 +166,7 @@ func TestRealBounds(t *testing.T) {
 		if got := h.Read([]kernel.Target{target}).Pods[0].Containers[0].Quota; got.Limit != least || got.Min() != least {
 			t.Errorf("lowered to %v it reads %+v", least, got)
 		}
-		c.must(c.SetBurst(path, 0))
+		must.Succeed(c.T, c.SetBurst(path, 0))
 	}
 }
 
@@ -235,10 +229,10 @@ func TestRealPressureHidden(t *testing.T) {
 		}
 	}
 	check("at first", true)
-	c.must(os.WriteFile(path, []byte("0"), 0o644))
+	must.Succeed(c.T, os.WriteFile(path, []byte("0"), 0o644))
 	check("hidden", false)
 	check("still hidden", false)
-	c.must(os.WriteFile(path, []byte("1"), 0o644))
+	must.Succeed(c.T, os.WriteFile(path, []byte("1"), 0o644))
 	now = now.Add(31 * time.Second)
 	check("shown again", true)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/memapi"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // world is a node in an API server in memory, and a writer whose cache may be late. What the real one makes of
@@ -38,9 +39,9 @@ func newWorld(t *testing.T) *world {
 	var err error
 	config := memapi.Config(memapi.New(func() time.Time { return w.now }), "test")
 	w.api, err = client.NewWithWatch(config, client.Options{Scheme: memapi.Scheme, Mapper: memapi.Mapper()})
-	w.must(err)
+	must.Succeed(w, err)
 	w.node.Name = "n1"
-	w.must(w.api.Create(t.Context(), w.node))
+	must.Succeed(w, w.api.Create(t.Context(), w.node))
 	w.Writer = w.writer(interceptor.NewClient(w.api, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if !w.late {
@@ -68,13 +69,6 @@ func (w *world) writer(c client.Client) *Writer {
 	return &Writer{Client: c, Now: func() time.Time { return w.now }, Served: func() bool { return true }, Tenure: func(string) int { return 0 }}
 }
 
-func (w *world) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
-}
-
 // stored is the NodeAllocation in the API server.
 func (w *world) stored() *v1alpha1.NodeAllocation {
 	o := &v1alpha1.NodeAllocation{}
@@ -98,7 +92,7 @@ func (w *world) tell(writes int, pods ...v1alpha1.NodePod) {
 	w.Helper()
 	before := w.writes
 	_, err := w.Tell(w.Context(), w.node.Name, w.node.UID, pods)
-	w.must(err)
+	must.Succeed(w, err)
 	if n := w.writes - before; n != writes {
 		w.Errorf("%d writes, want %d", n, writes)
 	}
@@ -108,7 +102,7 @@ func (w *world) tell(writes int, pods ...v1alpha1.NodePod) {
 func (w *world) told(want ...types.UID) Told {
 	w.Helper()
 	told, err := w.Told(w.Context(), w.node.Name)
-	w.must(err)
+	must.Succeed(w, err)
 	if len(told) != len(want) {
 		w.Errorf("told %d pods, want %v", len(told), want)
 	}
@@ -168,7 +162,7 @@ func TestToldIsKnownAtOnce(t *testing.T) {
 func TestDeletedIsWrittenAgain(t *testing.T) {
 	w := newWorld(t)
 	w.tell(1, pod("a", 0))
-	w.must(w.api.Delete(t.Context(), w.stored()))
+	must.Succeed(w, w.api.Delete(t.Context(), w.stored()))
 	w.told("a")
 	w.now = w.now.Add(kube.CacheLag)
 	w.told()
@@ -200,7 +194,7 @@ func TestOldWriterIsRefused(t *testing.T) {
 	w.late, w.shown = true, w.stored()
 	other := w.writer(w.api)
 	_, err := other.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("a", 900)})
-	w.must(err)
+	must.Succeed(w, err)
 	if _, err := w.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("b", 0)}); !apierrors.IsConflict(err) {
 		t.Errorf("an old writer gets %v, want a conflict", err)
 	}
@@ -251,7 +245,7 @@ func TestMetadataIsNoContest(t *testing.T) {
 	w := newWorld(t)
 	for i := range 3 {
 		w.tell(1, pod("a", cpu.Milli(700+i)))
-		w.must(w.api.Patch(t.Context(), w.stored(), client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
+		must.Succeed(w, w.api.Patch(t.Context(), w.stored(), client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
 			`{"metadata":{"annotations":{"synced":"%d"},"ownerReferences":[`+
 				`{"apiVersion":"v1","kind":"Node","name":%q,"uid":%q},{"apiVersion":"v1","kind":"Namespace","name":"n","uid":"%d"}]}}`,
 			i, w.node.Name, w.node.UID, i))))
@@ -267,7 +261,7 @@ func TestANewTenureIsNoContest(t *testing.T) {
 	other := w.writer(w.api)
 	w.tell(1, pod("a", 700))
 	_, err := other.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("a", 800)})
-	w.must(err)
+	must.Succeed(w, err)
 	tenure++
 	w.tell(1, pod("a", 700))
 }
@@ -285,7 +279,7 @@ func TestTightensInContest(t *testing.T) {
 	}
 	w.tell(1, pod("a", 700), pod("b", 700), pod("c", 700))
 	_, err := other.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("a", 0), pod("b", 600), pod("d", 500)})
-	w.must(err)
+	must.Succeed(w, err)
 	mine := []v1alpha1.NodePod{keep(pod("a", 700), "UnhealthyAfterDecrease"), pod("b", 700), pod("c", 700), pod("d", 900)}
 	before := w.writes
 	for range 3 {
@@ -332,7 +326,7 @@ func TestLessIsStored(t *testing.T) {
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			w.writes++
 			body, err := p.Data(o)
-			w.must(err)
+			must.Succeed(w, err)
 			body = []byte(strings.ReplaceAll(string(body), `"constraints":{"ceiling":"700m"}`, `"constraints":null`))
 			return c.Patch(ctx, o, client.RawPatch(p.Type(), body), opts...)
 		},
@@ -346,7 +340,7 @@ func TestLessIsStored(t *testing.T) {
 		t.Errorf("constraints %+v, want what is stored", c)
 	}
 	w.tell(1, pod("a", 700), pod("b", 0))
-	w.must(w.api.Delete(t.Context(), w.stored()))
+	must.Succeed(w, w.api.Delete(t.Context(), w.stored()))
 	w.now = w.now.Add(kube.CacheLag)
 	w.tell(1, pod("a", 700))
 	w.tell(0, pod("a", 700))
@@ -365,7 +359,7 @@ func TestOneWriteForManyPods(t *testing.T) {
 		}
 		before := w.writes
 		again, err := w.Tell(t.Context(), w.node.Name, w.node.UID, pods)
-		w.must(err)
+		must.Succeed(w, err)
 		want := time.Time{}
 		if wait > 0 {
 			want = w.now.Add(wait)

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 const (
@@ -102,13 +104,13 @@ func built(t *testing.T, components ...string) []object {
 	for _, c := range components {
 		text += fmt.Sprintf("- ../components/%s\n", c)
 	}
-	must(t, errors.Join(err, files.WriteFile("/config/test/kustomization.yaml", []byte(text))))
+	must.Succeed(t, errors.Join(err, files.WriteFile("/config/test/kustomization.yaml", []byte(text))))
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "/config/test")
 	if err != nil {
 		t.Fatalf("kustomize build of base with %v: %v", components, err)
 	}
 	out, err := made.AsYaml()
-	must(t, err)
+	must.Succeed(t, err)
 	return objects(t, string(out))
 }
 
@@ -125,11 +127,4 @@ func (o object) name() string {
 		name = "hook " + name
 	}
 	return name
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // observed are the objects that the files of monitoring are shipped in, without Helm's labels: the rules in a
@@ -15,9 +17,9 @@ import (
 func observed(t *testing.T) (all []object) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "monitoring", "rules.yaml"))
-	must(t, err)
+	must.Succeed(t, err)
 	var spec map[string]any
-	must(t, yaml.UnmarshalStrict(text, &spec))
+	must.Succeed(t, yaml.UnmarshalStrict(text, &spec))
 	labels := func(more map[string]any) map[string]any {
 		more["app.kubernetes.io/name"] = "mbcas"
 		return more
@@ -27,10 +29,10 @@ func observed(t *testing.T) (all []object) {
 		"metadata": map[string]any{"name": "mbcas", "namespace": system, "labels": labels(map[string]any{})},
 	})
 	files, err := filepath.Glob(filepath.Join(root, "monitoring", "dashboards", "*.json"))
-	must(t, err)
+	must.Succeed(t, err)
 	for _, path := range files {
 		text, err := os.ReadFile(path)
-		must(t, err)
+		must.Succeed(t, err)
 		file := filepath.Base(path)
 		name := "mbcas-dashboard-" + strings.TrimSuffix(strings.TrimPrefix(file, "mbcas-"), ".json")
 		all = append(all, object{

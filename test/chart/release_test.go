@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // TestRelease: install.yaml of a release is what kustomize makes of config, the chart of a release renders the same
@@ -23,7 +25,7 @@ func TestRelease(t *testing.T) {
 	}
 	of := func(name string) []object {
 		text, err := os.ReadFile(filepath.Join(out, "v1.2.3", name))
-		must(t, err)
+		must.Succeed(t, err)
 		return objects(t, string(text))
 	}
 	want := byKey(released(t, built(t)))
@@ -71,8 +73,8 @@ var image = regexp.MustCompile(`"mbcas\.io/([\w-]+):dev"`)
 func released(t *testing.T, all []object) (with []object) {
 	t.Helper()
 	text, err := json.Marshal(all)
-	must(t, err)
-	must(t, json.Unmarshal(image.ReplaceAll(text, []byte(`"ghcr.io/mbcas/$1:v1.2.3"`)), &with))
+	must.Succeed(t, err)
+	must.Succeed(t, json.Unmarshal(image.ReplaceAll(text, []byte(`"ghcr.io/mbcas/$1:v1.2.3"`)), &with))
 	return with
 }
 

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // wrong are values that the chart refuses, each with what the user sees.
@@ -144,9 +146,9 @@ func TestLint(t *testing.T) {
 // TestChartInAChart: a chart that depends on this one can be rendered, although Helm adds values to it.
 func TestChartInAChart(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.CopyFS(filepath.Join(dir, "charts", "mbcas"), os.DirFS(chart)))
+	must.Succeed(t, os.CopyFS(filepath.Join(dir, "charts", "mbcas"), os.DirFS(chart)))
 	text := "apiVersion: v2\nname: platform\nversion: 0.1.0\ndependencies: [{name: mbcas, version: 0.0.0-dev}]\n"
-	must(t, os.WriteFile(filepath.Join(dir, "Chart.yaml"), []byte(text), 0o600))
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "Chart.yaml"), []byte(text), 0o600))
 	const set = "mbcas.mode=enforce,global.a=b"
 	stdout, stderr, err := run(t, "template", "mbcas", dir, "--namespace", "mbcas-system", "--set", set)
 	if err != nil || len(objects(t, stdout)) < 40 {
@@ -158,9 +160,9 @@ func TestChartInAChart(t *testing.T) {
 func schemaFlags(t *testing.T, program string) map[string]map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(chart, "values.schema.json"))
-	must(t, err)
+	must.Succeed(t, err)
 	var s map[string]any
-	must(t, json.Unmarshal(text, &s))
+	must.Succeed(t, json.Unmarshal(text, &s))
 	found := map[string]map[string]any{}
 	for name, p := range at(s, "properties", program, "properties", "flags", "properties").(map[string]any) {
 		found[name] = p.(map[string]any)

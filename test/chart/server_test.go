@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/mbcas/mbcas/internal/testing/apiserver"
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 const system = "mbcas-system"
@@ -52,7 +53,7 @@ func install(t *testing.T) *installation {
 	s, err := apiserver.Open(assets, func(env *envtest.Environment) {
 		env.CRDDirectoryPaths, env.ErrorIfCRDPathMissing = nil, false
 	})
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -220,7 +221,7 @@ func (i *installation) reportJobs(ctx context.Context, failed bool) error {
 func TestLifecycle(t *testing.T) {
 	all := rendered(t)
 	signal, err := os.ReadFile(root + "/config/samples/demand-signal.yaml")
-	must(t, err)
+	must.Succeed(t, err)
 	i := install(t)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: system, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},

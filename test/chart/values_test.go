@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
+
+	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
 // Objects that several values change.
@@ -78,9 +80,9 @@ var effects = map[string]struct{ set, with, objects string }{
 // TestEveryValueCounts: each value of values.yaml changes the objects that it is about, and no others.
 func TestEveryValueCounts(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
-	must(t, err)
+	must.Succeed(t, err)
 	var defaults map[string]any
-	must(t, yaml.Unmarshal(text, &defaults))
+	must.Succeed(t, yaml.Unmarshal(text, &defaults))
 	have, want := slices.Sorted(maps.Keys(effects)), slices.Sorted(slices.Values(paths("", defaults)))
 	if !slices.Equal(have, want) {
 		t.Fatalf("the table has the values %v, values.yaml %v", have, want)
@@ -241,13 +243,13 @@ func TestStrict(t *testing.T) {
 	for _, add := range []func(*runtime.Scheme) error{
 		scheme.AddToScheme, apiextensionsv1.AddToScheme, monitoringv1.AddToScheme,
 	} {
-		must(t, add(types))
+		must.Succeed(t, add(types))
 	}
 	decoder := serializer.NewCodecFactory(types, serializer.EnableStrict).UniversalDeserializer()
 	all := rendered(t, "--set", everything)
 	for _, o := range all {
 		text, err := json.Marshal(o)
-		must(t, err)
+		must.Succeed(t, err)
 		if _, _, err := decoder.Decode(text, nil, nil); err != nil {
 			t.Errorf("%s: %v", o.name(), err)
 		}

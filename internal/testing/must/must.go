@@ -1,4 +1,4 @@
-// Package must ends a test at a step that only prepares it.
+// Package must ends a test at a step that fails.
 package must
 
 // TB is what a test, a benchmark, a fuzz test and a property have.

@@ -1,5 +1,5 @@
-// Package must ends a test at a step that only prepares it, as internal/testing/must does in the main module, of which
-// this one knows nothing.
+// Package must ends a test at a step that fails, as internal/testing/must does in the main module. This module does not
+// import the main one.
 package must
 
 import "testing"
