@@ -67,6 +67,7 @@ func TestBounded(t *testing.T) {
 	})
 }
 
+// TestWorkConserving: no bidder demands what is left, so none gets more unless another gets less (theorem 5).
 func TestWorkConserving(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := problems(t)

@@ -147,11 +147,12 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 
 	in.Pods = withKernelMinimums(in.Pods, rates.Pods)
 
-	shares, perBudget := coresPerBudget(out.Node.Supply, in.Pods), 0.0
+	perBudget := coresPerBudget(out.Node.Supply, in.Pods)
+	starvedBelow := 0.0 // no pod starves on a node that is not full
 	if full {
-		perBudget = shares
+		starvedBelow = perBudget
 	}
-	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, rates.Pods, perBudget)
+	s.estimates = estimate(cfg.Demand, s.estimates, in.Pods, rates.Pods, starvedBelow)
 	s = s.judgeRelease(in.Pods, rates.Pods, in.Now)
 	warm := s.samples >= cfg.Demand.WarmUpSamples
 	book, skipped := bidders(cfg.Demand, in.Pods, rates.Pods, s.estimates, warm)
@@ -166,7 +167,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		cfg: cfg, solver: s.solver, book: book, node: &out.Node, now: in.Now, elapsed: rates.Node.Elapsed,
 		demandKnown: warm,
 	})
-	s.setLeftByOthers(book, out.Node, shares)
+	s.setLeftByOthers(book, out.Node, perBudget)
 	if out.Node.Released {
 		lowerEstimates(cfg, s.estimates, in.Pods, book)
 	}
