@@ -30,7 +30,7 @@ import (
 
 // Change is what is otherwise.
 type Change struct {
-	// Reserve replaces the agent's; nil: as recorded.
+	// Reserve replaces the reserve of the agent; nil: as recorded.
 	Reserve *float64
 	// Off: MBCAS is off, and every pod has its declared limits.
 	Off  bool
