@@ -20,7 +20,7 @@ import (
 // hostState is what a cluster may leave behind on one.
 type hostState struct {
 	Mounts     []string // network namespaces that outlive their processes are mounts too
-	Cgroups    []string // the first two levels of every hierarchy
+	Cgroups    []string // the first level of every hierarchy, and below it what is named as a cluster's
 	Interfaces []string
 	Addresses  []string
 	Rules      []string // of iptables and nftables
@@ -70,7 +70,8 @@ func (m hostState) withSettingsOf(b hostState) hostState {
 
 func folders(root string) []string {
 	var found []string
-	for _, pattern := range []string{"*", "*/*"} {
+	// Programs of the machine make and remove cgroups of their own below the first level.
+	for _, pattern := range []string{"*", "*/*kube*", "*/*mbcas*"} {
 		paths, _ := filepath.Glob(filepath.Join(root, pattern))
 		for _, p := range paths {
 			if info, err := os.Stat(p); err == nil && info.IsDir() {
