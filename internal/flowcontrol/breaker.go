@@ -8,6 +8,7 @@
 //   - NodesAreFairBetweenNamespaces: of pods that wait for their node, namespaces take turns, too.
 //   - KeepsItsPlace: in a namespace and priority, no resize goes before one that came earlier.
 //   - BudgetsHold: neither the cluster nor a node gets more resizes than its budget.
+//   - SaysWhenToAsk: while a resize waits and none is under way, the queue says when to ask again.
 //   - SlotsHold: a namespace whose resizes hang uses its own workers, and no others.
 //   - SlowOnesHaveFewWorkers: namespaces that are answered late, or are new, leave half of the workers to others.
 //   - OneSlowAnswerCostsLittle: a namespace has all its workers again with the prompt answer after a slow one.

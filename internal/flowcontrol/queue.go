@@ -257,7 +257,6 @@ func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) 
 		return r, false, time.Time{}
 	}
 	heads, waits, can := [Priorities]*ticket[T]{}, [Priorities]bool{}, [Priorities]bool{}
-	again = q.wakeAt
 	for p := range q.classes {
 		if Priority(p) == Idle && q.idle >= max(1, q.window.size/idleShare) {
 			continue
@@ -273,6 +272,9 @@ func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) 
 		}
 	}
 	if can == [Priorities]bool{} {
+		if at := q.wakeAt; !at.IsZero() && (again.IsZero() || at.Before(again)) { // head may just have set it
+			again = at
+		}
 		return r, false, again
 	}
 	t := heads[q.bypassed.choose(waits, can)]

@@ -83,6 +83,38 @@ func TestBudgetsHold(t *testing.T) {
 	})
 }
 
+// TestSaysWhenToAsk: asked at the times that it names and at no others, the queue has every resize made, whichever budget
+// is used up.
+func TestSaysWhenToAsk(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Config{MaxPerSecond: 100, Workers: 4, NamespaceWorkers: rapid.IntRange(1, 3).Draw(t, "workers of one")}
+		c.PerSecond, c.Burst = rapid.Float64Range(1, 20).Draw(t, "rate"), rapid.IntRange(1, 10).Draw(t, "burst")
+		c.NodePerSecond, c.NodeBurst = rapid.Float64Range(0.5, 20).Draw(t, "of a node"), rapid.IntRange(1, 10).Draw(t, "its burst")
+		b := newBench(c)
+		waiting := rapid.IntRange(1, 40).Draw(t, "resizes")
+		for range waiting {
+			b.comes(
+				rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"n", "m"}).Draw(t, "node"),
+				Priority(rapid.IntRange(0, Priorities-1).Draw(t, "priority")),
+			)
+		}
+		for waiting > 0 {
+			r, ok, again := b.Next(b.now)
+			switch {
+			case ok:
+				b.ends(r, Charged)
+				waiting--
+			case again.IsZero(), b.now.Sub(noon) > 5*time.Minute:
+				t.Fatalf("%d wait, none is under way, and at %v it says to ask at %v", waiting, b.now, again)
+			case again.Sub(b.now) < time.Millisecond: // a dispatcher waits as long as this at least
+				b.now = b.now.Add(time.Millisecond)
+			default:
+				b.now = again
+			}
+		}
+	})
+}
+
 // TestTokensComeBack: a resize that changed nothing, or was not tried, takes no token of its node or of
 // the cluster; one that may have changed a pod does.
 func TestTokensComeBack(t *testing.T) {
