@@ -53,14 +53,6 @@ func DefaultConfig() Config {
 	}
 }
 
-// ConservativeConfig moves rarely, in small steps in both directions.
-func ConservativeConfig() Config {
-	return Config{
-		DeadBand: 0.10, MaxDecreaseFactor: 1.5, DecreaseCooldown: 30 * time.Second,
-		MaxIncreaseFactor: 1.5, IncreaseCooldown: 30 * time.Second, DecreasesWait: 3 * time.Second,
-	}
-}
-
 // Validate reports every invalid setting.
 func (c Config) Validate() error {
 	var errs []error

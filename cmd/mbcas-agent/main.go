@@ -84,13 +84,12 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 	s := settings{agent: agent.DefaultConfig()}
 	c := &s.agent
 	f := flag.NewFlagSet("mbcas-agent", flag.ContinueOnError)
-	profile := f.String("profile", string(agent.Default), "settings to start from: default or conservative")
-	interval := f.Duration("interval", c.Interval, "time from one round to the next, 100ms to 10s")
-	look := f.Duration("look-interval", c.Round.LookInterval, "time from one look to the next, 100ms to below 1s: between "+
+	f.DurationVar(&c.Interval, "interval", c.Interval, "time from one round to the next, 100ms to 10s")
+	f.DurationVar(&c.Round.LookInterval, "look-interval", c.Round.LookInterval, "time from one look to the next, 100ms to below 1s: between "+
 		"two rounds, looks at a few containers raise limits sooner; 0: none")
-	reserve := f.Float64("reserve", c.Round.Reserve, "share of the node's allocatable CPU that the market does not "+
+	f.Float64Var(&c.Round.Reserve, "reserve", c.Round.Reserve, "share of the node's allocatable CPU that the market does not "+
 		"sell, 0 to below 1: more means less waiting, less means more throughput")
-	increase := f.Duration("increase-interval", c.Round.Pacing.IncreaseInterval, "time from one increase of a pod that "+
+	f.DurationVar(&c.Round.Pacing.IncreaseInterval, "increase-interval", c.Round.Pacing.IncreaseInterval, "time from one increase of a pod that "+
 		"saturates to the next, after some at once; 0: no bound")
 	f.StringVar(&c.Node, "node-name", env("NODE_NAME"), "name of the node (environment NODE_NAME)")
 	f.StringVar(&c.Namespace, "namespace", cmp.Or(env("POD_NAMESPACE"), c.Namespace),
@@ -116,23 +115,6 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 		return settings{}, program.UsageError{Err: fmt.Errorf("--debug-listen=%s: want a loopback address, such as %s: "+
 			"what is served there names pods and asks for no credentials", s.debugListen, loopback)}
 	}
-	with, err := c.With(agent.Profile(*profile))
-	if err != nil {
-		return settings{}, program.UsageError{Err: err}
-	}
-	*c = with
-	f.Visit(func(given *flag.Flag) { // flags override the profile
-		switch given.Name {
-		case "interval":
-			c.Interval = *interval
-		case "look-interval":
-			c.Round.LookInterval = *look
-		case "reserve":
-			c.Round.Reserve = *reserve
-		case "increase-interval":
-			c.Round.Pacing.IncreaseInterval = *increase
-		}
-	})
 	c.Holder, c.Version = cmp.Or(env("POD_NAME"), c.Node), version
 	if err := c.Validate(); err != nil {
 		return settings{}, program.UsageError{Err: err}

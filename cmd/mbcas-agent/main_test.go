@@ -31,22 +31,14 @@ func TestParse(t *testing.T) {
 		"outside of a pod": {args: []string{"--node-name=n2"}, check: func(s settings) bool {
 			return s.agent.Namespace == "mbcas-system" && s.agent.Holder == "n2" && s.agent.Kernel.OwnPod == ""
 		}},
-		"stall signals": {args: []string{"--memory-io-pressure", "--profile=conservative"}, env: pod, check: func(s settings) bool { return s.agent.Kernel.MemoryIOPressure }},
-		"profile": {args: []string{"--profile=conservative"}, env: pod, check: func(s settings) bool {
-			c := s.agent
-			return c.Interval == 10*time.Second && c.Round.PublishInterval == 30*time.Second && c.Round.LookInterval == 0
-		}},
-		"profile and interval": {args: []string{"--interval=2s", "--profile=conservative"}, env: pod, check: func(s settings) bool {
-			return s.agent.Interval == 2*time.Second && s.agent.Round.PublishInterval == 30*time.Second
-		}},
-		"no looks": {args: []string{"--look-interval=0"}, env: pod, check: func(s settings) bool { return s.agent.Round.LookInterval == 0 }},
-		"bad look": {args: []string{"--look-interval=10ms"}, env: pod, bad: "LookInterval"},
-		"paced increases": {args: []string{"--increase-interval=80s", "--profile=conservative"}, env: pod, check: func(s settings) bool {
+		"stall signals": {args: []string{"--memory-io-pressure"}, env: pod, check: func(s settings) bool { return s.agent.Kernel.MemoryIOPressure }},
+		"no looks":      {args: []string{"--look-interval=0"}, env: pod, check: func(s settings) bool { return s.agent.Round.LookInterval == 0 }},
+		"bad look":      {args: []string{"--look-interval=10ms"}, env: pod, bad: "LookInterval"},
+		"paced increases": {args: []string{"--increase-interval=80s"}, env: pod, check: func(s settings) bool {
 			return s.agent.Round.Pacing.IncreaseInterval == 80*time.Second && s.agent.Round.Pacing.Burst > 0
 		}},
 		"bad increases":            {args: []string{"--increase-interval=-1s"}, env: pod, bad: "IncreaseInterval"},
 		"no node":                  {bad: "no node"},
-		"bad profile":              {args: []string{"--profile=bold"}, env: pod, bad: "bold"},
 		"bad interval":             {args: []string{"--interval=1h"}, env: pod, bad: "want 100ms to 10s"},
 		"bad reserve":              {args: []string{"--reserve=1"}, env: pod, bad: "Reserve"},
 		"bad level":                {args: []string{"--log-level=loud"}, env: pod, bad: "loud"},

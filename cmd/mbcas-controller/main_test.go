@@ -33,7 +33,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -55,7 +54,6 @@ func TestUsage(t *testing.T) {
 		"unknown flag":        {"--nonsense"},
 		"an argument":         {"serve"},
 		"bad mode":            {"--mode=sometimes"},
-		"bad profile":         {"--profile=bold"},
 		"bad settings":        {"--resizes-per-second=0"},
 		"too few requests":    {"--qps=100"},
 		"too soon frozen":     {"--freeze-after=44s"},
@@ -98,25 +96,6 @@ func TestMemoryLimit(t *testing.T) {
 		env := map[string]string{memoryLimitKey: c.container, "GOMEMLIMIT": c.goes}
 		if got := memoryLimit(func(key string) string { return env[key] }); got/10 != c.want/10 {
 			t.Errorf("container %q, GOMEMLIMIT %q: %d, want %d", c.container, c.goes, got, c.want)
-		}
-	}
-}
-
-func TestProfile(t *testing.T) {
-	said := actuator.ConservativeConfig()
-	said.DeadBand, said.MaxDecreaseFactor, said.DecreaseCooldown = 0.2, 3, time.Minute
-	threefold := actuator.DefaultConfig()
-	threefold.MaxDecreaseFactor = 3
-	for args, want := range map[string]actuator.Config{
-		"": actuator.DefaultConfig(),
-		"--profile=default --max-decrease-factor=3": threefold,
-		"--profile=conservative":                    actuator.ConservativeConfig(),
-		"--dead-band=0.2 --max-decrease-factor=3 --decrease-cooldown=1m --profile=conservative": said,
-	} {
-		if s, err := serveFlags(strings.Fields(args), io.Discard); err != nil || s.controller.Actuator != want {
-			t.Errorf("%q: %+v, %v; want %+v", args, s.controller.Actuator, err, want)
-		} else if got, _ := s.published.Duration("decrease-cooldown"); got != want.DecreaseCooldown {
-			t.Errorf("%q publishes a decrease-cooldown of %v, want %v", args, got, want.DecreaseCooldown)
 		}
 	}
 }

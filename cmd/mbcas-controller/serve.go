@@ -32,7 +32,6 @@ import (
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/buildinfo"
@@ -70,13 +69,6 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 		c.Mode = m
 		return nil
 	})
-	profile := "default"
-	fs.Func("profile", "settings of resizes to start from: default, or conservative, which moves rarely and a little in both directions (default default)", func(v string) error {
-		if profile = v; v != "default" && v != "conservative" {
-			return fmt.Errorf("want default or conservative")
-		}
-		return nil
-	})
 	fs.StringVar(&c.Namespace, "namespace", c.Namespace, "namespace that MBCAS runs in")
 	resizeFlags(fs, &c.Resizes)
 	fs.DurationVar(&c.FreezeAfter, "freeze-after", c.FreezeAfter, "time without a renewed Lease after which an agent's decisions are no longer applied")
@@ -107,24 +99,10 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	if err := parse(fs, args, stderr); err != nil {
 		return s, err
 	}
-	if profile == "conservative" {
-		said := c.Actuator
-		c.Actuator = actuator.ConservativeConfig()
-		fs.Visit(func(given *flag.Flag) { // what is said wins over the profile
-			switch given.Name {
-			case "dead-band":
-				c.Actuator.DeadBand = said.DeadBand
-			case "max-decrease-factor":
-				c.Actuator.MaxDecreaseFactor = said.MaxDecreaseFactor
-			case "decrease-cooldown":
-				c.Actuator.DecreaseCooldown = said.DecreaseCooldown
-			}
-		})
-	}
 	if err := errors.Join(c.Validate(), s.deriveQPS()); err != nil {
 		return s, program.UsageError{Err: err}
 	}
-	s.published = kube.NewSettings(build(), effective(fs, map[string]string{"mode": string(c.Mode), "profile": profile}))
+	s.published = kube.NewSettings(build(), effective(fs, map[string]string{"mode": string(c.Mode)}))
 	return s, nil
 }
 
@@ -152,7 +130,7 @@ func (s *settings) deriveQPS() error {
 	return nil
 }
 
-// effective are the values of all flags after profiles; those of flags that are functions are given.
+// effective are the values of all flags; those of flags that are functions are given.
 func effective(fs *flag.FlagSet, functions map[string]string) map[string]string {
 	values := map[string]string{}
 	fs.VisitAll(func(f *flag.Flag) { values[f.Name] = f.Value.String() })

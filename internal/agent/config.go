@@ -33,31 +33,9 @@ type Config struct {
 	Kernel kernel.Config
 }
 
-// Profile is a set of settings with a name.
-type Profile string
-
-const (
-	// Default is the recommended profile.
-	Default Profile = "default"
-	// Conservative samples and publishes at longer intervals. It is kept for comparison.
-	Conservative Profile = "conservative"
-)
-
 // DefaultConfig is the recommended config. Node and Holder are still to be set.
 func DefaultConfig() Config {
 	return Config{Namespace: kube.SystemNamespace, Interval: time.Second, Record: record.DefaultLimits.Keep, Round: round.DefaultConfig()}
-}
-
-// With is the config with the interval and the round settings of a profile.
-func (c Config) With(p Profile) (Config, error) {
-	switch p {
-	case Default:
-	case Conservative:
-		c.Interval, c.Round = round.ConservativeInterval, round.ConservativeConfig()
-	default:
-		return c, fmt.Errorf("profile %q: want %s or %s", p, Default, Conservative)
-	}
-	return c, nil
 }
 
 // Bounds of Interval and Record.

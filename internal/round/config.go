@@ -101,17 +101,6 @@ func DefaultConfig() Config {
 	}
 }
 
-// ConservativeInterval is the time from one round to the next in the conservative profile.
-const ConservativeInterval = 10 * time.Second
-
-// ConservativeConfig samples and publishes at longer intervals. It goes with ConservativeInterval and
-// actuator.ConservativeConfig.
-func ConservativeConfig() Config {
-	c := DefaultConfig()
-	c.LongestGap, c.PublishInterval, c.LookInterval = 3*ConservativeInterval, 30*time.Second, 0
-	return c
-}
-
 // Validate returns every fault, joined.
 func (c Config) Validate() error {
 	errs := []error{c.Demand.Validate(), c.Pacing.Validate()}

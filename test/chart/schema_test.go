@@ -38,9 +38,7 @@ var wrong = map[string][]struct{ args, says string }{
 		{"--set image.pullPolicy=always", "at '/image/pullPolicy': value must be one of"},
 		{"--set monitoring.podMonitor=yes", "at '/monitoring/podMonitor': value must be one of 'auto', 'on', 'off'"},
 		{"--set monitoring.rules=yes", "at '/monitoring/rules': value must be one of 'auto', 'on', 'off'"},
-		{"--set agent.flags.profile=bold", "at '/agent/flags/profile': value must be one of 'default', 'conservative'"},
 		{"--set agent.flags.log-level=loud", "at '/agent/flags/log-level': value must be one of 'debug', 'info'"},
-		{"--set controller.flags.profile=bold", "at '/controller/flags/profile': value must be one of"},
 		{"--set users.role=true,users.subjects[0].kind=Team,users.subjects[0].name=a", "at '/users/subjects/0/kind'"},
 	},
 	"types": {

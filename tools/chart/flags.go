@@ -32,7 +32,6 @@ var fixed = map[string]map[string]string{
 
 // choices are the words that a flag takes whose type is string.
 var choices = map[string][]string{
-	"profile":   {"default", "conservative"},
 	"log-level": {"debug", "info", "warn", "error"},
 }
 

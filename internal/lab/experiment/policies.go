@@ -4,11 +4,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/internal/lab/baseline"
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
 	"github.com/mbcas/mbcas/internal/lab/sim"
-	"github.com/mbcas/mbcas/internal/round"
 )
 
 // Names of policies that reports refer to.
@@ -36,8 +34,11 @@ func Policies() []baseline.Policy {
 			c.Round.Pacing.IncreaseInterval = 80 * time.Second
 		}),
 		variant("-slow-decreases", "what ships with 15 s between two decreases of a pod", func(c *mbcas.Config) { c.Lifecycle.Actuator.DecreaseCooldown = 15 * time.Second }),
-		variant("-conservative", "what ships with the conservative profile: a round every 10 s, changes every 30 s, small steps in both directions", func(c *mbcas.Config) {
-			c.Interval, c.Round, c.Lifecycle.Actuator = round.ConservativeInterval, round.ConservativeConfig(), actuator.ConservativeConfig()
+		variant("-conservative", "a round every 10 s, changes every 30 s, and small steps in both directions", func(c *mbcas.Config) {
+			const rare = 30 * time.Second
+			c.Interval, c.Round.LongestGap, c.Round.PublishInterval, c.Round.LookInterval = 10*time.Second, rare, rare, 0
+			a := &c.Lifecycle.Actuator
+			a.MaxIncreaseFactor, a.IncreaseCooldown, a.DecreaseCooldown = a.MaxDecreaseFactor, rare, rare
 		}),
 	)
 }
