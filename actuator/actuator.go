@@ -37,9 +37,9 @@ type Config struct {
 	MaxDecreaseFactor float64
 	// DecreaseCooldown is the least time between two decreases of a pod.
 	DecreaseCooldown time.Duration
-	// MaxIncreaseFactor is the largest factor by which one resize raises a limit; 0 means no bound.
+	// MaxIncreaseFactor is the largest factor by which one resize raises a limit; 0 means no bound, as in MBCAS itself.
 	MaxIncreaseFactor float64
-	// IncreaseCooldown is the least time between two increases of a pod.
+	// IncreaseCooldown is the least time between two increases of a pod, 0 in MBCAS itself.
 	IncreaseCooldown time.Duration
 	// DecreasesWait is how long the increase of a capped pod waits for decreases of other pods at most.
 	// Longer lets limits exceed a full node less often; shorter lets the pod wait less.

@@ -60,15 +60,15 @@ func to(s Step) cpu.Milli {
 	return s.Move.Changes[0].To
 }
 
-// bothWays moves rarely, in small steps in both directions.
-func bothWays() Config {
+// bounded limits increases, too.
+func bounded() Config {
 	c := DefaultConfig()
 	c.MaxIncreaseFactor, c.IncreaseCooldown, c.DecreaseCooldown = 1.5, 30*time.Second, 30*time.Second
 	return c
 }
 
 func configs(t *rapid.T) Config {
-	return rapid.SampledFrom([]Config{DefaultConfig(), bothWays()}).Draw(t, "config")
+	return rapid.SampledFrom([]Config{DefaultConfig(), bounded()}).Draw(t, "config")
 }
 
 // pods draws the pods of a node in every standing, also ones that should not occur.
@@ -180,8 +180,8 @@ func TestIncreasesAreImmediate(t *testing.T) {
 		"it waits for the resize in flight":               {inFlight, 0, reasons.ResizeInFlight, 0},
 		"it waits for the back-off":                       {failed, 0, reasons.BackingOff, time.Second},
 	})
-	if got := to(Plan(bothWays(), now, false, []Pod{one(500, 4000)})[0]); got != 750 {
-		t.Errorf("in steps both ways it raised to %v, want 750m", got)
+	if got := to(Plan(bounded(), now, false, []Pod{one(500, 4000)})[0]); got != 750 {
+		t.Errorf("with bounded increases it raised to %v, want 750m", got)
 	}
 }
 
@@ -248,8 +248,8 @@ func TestRestoreInSteps(t *testing.T) {
 		"up at once":  {steps(with(one(100, 100), func(p *Pod) { p.LastIncrease = now })), 500, reasons.Settled, 0},
 		"as declared": {steps(one(500, 4000)), 0, reasons.Settled, 0},
 	})
-	if got := to(Plan(bothWays(), now, false, []Pod{steps(one(100, 100))})[0]); got != 500 {
-		t.Errorf("in steps both ways it restored to %v, want 500m", got)
+	if got := to(Plan(bounded(), now, false, []Pod{steps(one(100, 100))})[0]); got != 500 {
+		t.Errorf("with bounded increases it restored to %v, want 500m", got)
 	}
 }
 
@@ -400,7 +400,7 @@ func TestQuiesces(t *testing.T) {
 }
 
 func TestConfigReportsEverything(t *testing.T) {
-	for _, c := range []Config{DefaultConfig(), bothWays()} {
+	for _, c := range []Config{DefaultConfig(), bounded()} {
 		if err := c.Validate(); err != nil {
 			t.Error(err)
 		}
