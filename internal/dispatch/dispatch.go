@@ -155,8 +155,9 @@ func (d *Dispatcher) Replace(node string, nodes int, requests []Request, exists 
 // SetShare leaves a share, 0 to 1, of the budget of the cluster, as other replicas have the rest.
 func (d *Dispatcher) SetShare(share float64) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.queue.SetShare(share, d.Now())
+	d.mu.Unlock()
+	d.look()
 }
 
 // TakeOver notes that nodes may have come from another replica: see flowcontrol.Queue.

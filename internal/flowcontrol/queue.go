@@ -197,7 +197,7 @@ func (q *Queue[T]) Replace(name string, requests []Request[T], exists func(types
 	for uid, t := range n.tickets {
 		switch {
 		case t.state == Waiting && !requested[uid]:
-			q.remove(t)
+			q.remove(t, now)
 			q.leave(t, now)
 		case t.state == Answered && !exists(uid):
 			q.drop(t)
@@ -224,7 +224,7 @@ func (q *Queue[T]) replace(n *node[T], r Request[T], now time.Time) {
 		t.Request = r
 		return
 	case t.state == Waiting:
-		q.remove(t)
+		q.remove(t, now)
 	}
 	if t.Request.Pod != "" && t.Priority != r.Priority { // to the end of the other priority
 		q.counter++
@@ -272,7 +272,8 @@ func (q *Queue[T]) Next(now time.Time) (r Request[T], ok bool, again time.Time) 
 		}
 	}
 	if can == [Priorities]bool{} {
-		if at := q.wakeAt; !at.IsZero() && (again.IsZero() || at.Before(again)) { // head may just have set it
+		// Read after head, which may have had one more pod wait for its node.
+		if at := q.wakeAt; !at.IsZero() && (again.IsZero() || at.Before(again)) {
 			again = at
 		}
 		return r, false, again
@@ -315,7 +316,7 @@ func (q *Queue[T]) Finish(pod types.UID, v T, charge Charge, now time.Time) {
 	t.state, t.keeps, t.Value = Answered, charge == NotAttempted, v
 	if charge != Charged {
 		q.cluster.giveBack()
-		q.nodes[t.Node].giveBack()
+		q.giveBack(q.nodes[t.Node], now)
 	}
 	q.end(q.namespace(t.Namespace), t, charge, now)
 	for p := range q.classes {

@@ -83,26 +83,24 @@ func TestBudgetsHold(t *testing.T) {
 	})
 }
 
-// TestSaysWhenToAsk: asked at the times that it names and at no others, the queue has every resize made, whichever budget
-// is used up.
+// TestSaysWhenToAsk: asked at the times that it names and at no others, the queue has every resize made, whichever
+// budget is used up.
 func TestSaysWhenToAsk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{MaxPerSecond: 100, Workers: 4, NamespaceWorkers: rapid.IntRange(1, 3).Draw(t, "workers of one")}
-		c.PerSecond, c.Burst = rapid.Float64Range(1, 20).Draw(t, "rate"), rapid.IntRange(1, 10).Draw(t, "burst")
-		c.NodePerSecond, c.NodeBurst = rapid.Float64Range(0.5, 20).Draw(t, "of a node"), rapid.IntRange(1, 10).Draw(t, "its burst")
+		c.PerSecond, c.NodePerSecond = rapid.Float64Range(1, 20).Draw(t, "rate"), rapid.Float64Range(0.5, 20).Draw(t, "of a node")
+		c.Burst, c.NodeBurst = rapid.IntRange(1, 10).Draw(t, "burst"), rapid.IntRange(1, 10).Draw(t, "its burst")
 		b := newBench(c)
 		waiting := rapid.IntRange(1, 40).Draw(t, "resizes")
 		for range waiting {
-			b.comes(
-				rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"n", "m"}).Draw(t, "node"),
-				Priority(rapid.IntRange(0, Priorities-1).Draw(t, "priority")),
-			)
+			namespace, node := rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom([]string{"n", "m"})
+			b.comes(namespace.Draw(t, "namespace"), node.Draw(t, "node"), Priority(rapid.IntRange(0, Priorities-1).Draw(t, "priority")))
 		}
 		for waiting > 0 {
 			r, ok, again := b.Next(b.now)
 			switch {
 			case ok:
-				b.ends(r, Charged)
+				b.ends(r, rapid.SampledFrom([]Charge{Charged, Refunded, NotAttempted}).Draw(t, "charge"))
 				waiting--
 			case again.IsZero(), b.now.Sub(noon) > 5*time.Minute:
 				t.Fatalf("%d wait, none is under way, and at %v it says to ask at %v", waiting, b.now, again)
@@ -135,6 +133,19 @@ func TestTokensComeBack(t *testing.T) {
 				t.Errorf("%d resizes that end as %d with one token, want %d", made, use, want)
 			}
 		}
+	}
+}
+
+// TestATokenThatComesBackIsUsed: a pod that waits for its node has the token of a resize that changed nothing, or was
+// withdrawn, at once.
+func TestATokenThatComesBackIsUsed(t *testing.T) {
+	b := slowNodes()
+	b.comes("a", "n", Needed)
+	b.comes("a", "n", Needed)
+	first := b.sends()
+	b.ends(first[0], Refunded)
+	if second := b.sends(); len(first) != 1 || len(second) != 1 {
+		t.Errorf("%d resizes begin, then %d; want one each", len(first), len(second))
 	}
 }
 

@@ -218,7 +218,7 @@ func (q *Queue[T]) wake(now time.Time) {
 }
 
 // remove takes a pod that waits out of its flow.
-func (q *Queue[T]) remove(t *ticket[T]) {
+func (q *Queue[T]) remove(t *ticket[T], now time.Time) {
 	n := q.nodes[t.Node]
 	q.waiting[t.Priority]--
 	if t.parked {
@@ -235,6 +235,14 @@ func (q *Queue[T]) remove(t *ticket[T]) {
 	}
 	if t.token {
 		t.token = false
-		n.giveBack()
+		q.giveBack(n, now)
+	}
+}
+
+// giveBack returns a token of a node, which one of the pods that wait for it may have at once.
+func (q *Queue[T]) giveBack(n *node[T], now time.Time) {
+	n.giveBack()
+	if len(n.parked) > 0 {
+		q.wakeAt = now
 	}
 }
