@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/testing/must"
@@ -117,7 +118,9 @@ func (s *faults) apiServerKilled(t *testing.T) {
 	s.halves(t)
 }
 
-// etcdSetBack: every object becomes as it was in a copy of etcd's data from before the last resizes.
+// etcdSetBack: every object becomes as it was in a copy of etcd's data from before the last resizes. All components
+// start anew then, MBCAS's pods too, as Kubernetes asks for: watches go on from a version that the store has not
+// reached again.
 func (s *faults) etcdSetBack(t *testing.T) {
 	data, snapshot := filepath.Join(s.state, "etcd"), filepath.Join(t.TempDir(), "etcd")
 	replace := func(from, to string) {
@@ -128,10 +131,12 @@ func (s *faults) etcdSetBack(t *testing.T) {
 	repair(t.Context(), t)
 	s.release(t)
 	s.webRises(t)
-	s.kill(t, "kube-apiserver")
-	s.kill(t, "etcd")
+	for component := range strings.FieldsSeq("kubelet kube-scheduler kube-controller-manager kube-apiserver etcd") {
+		s.kill(t, component)
+	}
 	replace(snapshot, data)
 	repair(t.Context(), t)
+	must.Succeed(t, s.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(system)))
 	s.rounds(t, 10)
 	s.webRises(t)
 	s.contend(t)
