@@ -108,6 +108,27 @@ func (b *bench) resizeOf(namespace, name, node string, p flowcontrol.Priority) R
 
 func exists(types.UID) bool { return true }
 
+// TestALargerShareIsUsedAtOnce: no resize waits for the time that was right for a smaller share.
+func TestALargerShareIsUsedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int32
+		b := newBench(flowcontrol.DefaultConfig(), func(*corev1.Pod) podresize.Result {
+			sent.Add(1)
+			return podresize.Result{Outcome: podresize.Accepted}
+		})
+		b.SetShare(0)
+		go func() { _ = b.Start(t.Context()) }()
+		list := []Request{b.resizeOf("a", "1", "n", flowcontrol.Needed), b.resizeOf("a", "2", "n", flowcontrol.Needed)}
+		b.Replace("n", 1, append(list, b.resizeOf("a", "3", "n", flowcontrol.Needed)), exists)
+		time.Sleep(time.Second)
+		few := sent.Load()
+		b.SetShare(1)
+		if time.Sleep(time.Second); few > 1 || sent.Load() != 3 {
+			t.Errorf("%d resizes with no share, then %d of 3", few, sent.Load())
+		}
+	})
+}
+
 // TestHangsAlone: while resizes behind hanging and dead webhooks, on the same node and under the default
 // budgets, are not answered, healthy pods are resized as if there were none of them.
 func TestHangsAlone(t *testing.T) {

@@ -140,13 +140,27 @@ func TestTokensComeBack(t *testing.T) {
 // withdrawn, at once.
 func TestATokenThatComesBackIsUsed(t *testing.T) {
 	b := slowNodes()
-	b.comes("a", "n", Needed)
-	b.comes("a", "n", Needed)
-	first := b.sends()
-	b.ends(first[0], Refunded)
-	if second := b.sends(); len(first) != 1 || len(second) != 1 {
-		t.Errorf("%d resizes begin, then %d; want one each", len(first), len(second))
+	sends := func(after string, want int) (sent []Request[int]) {
+		t.Helper()
+		if sent = b.sends(); len(sent) != want {
+			t.Fatalf("%d resizes begin after %s, want %d", len(sent), after, want)
+		}
+		return sent
 	}
+	b.comes("a", "n", Needed)
+	b.comes("b", "n", Needed)
+	b.ends(sends("two came", 1)[0], Refunded)
+	sends("the first changed nothing", 1)
+	withdrawn := b.comes("c", "n", Needed)
+	b.comes("d", "n", Needed)
+	sends("the token was used", 0)
+	b.comes("c", "m", Needed)
+	sends("another node's", 1)
+	b.now = b.now.Add(time.Second)
+	sends("a token for the one whose namespace has no worker", 0)
+	b.offered["n"] = slices.DeleteFunc(b.offered["n"], func(r Request[int]) bool { return r.Pod == withdrawn })
+	b.offer("n")
+	sends("that one was withdrawn", 1)
 }
 
 // TestTheNodeWithoutATokenWaits: pods of a node that has used its budget up let others pass, and get
