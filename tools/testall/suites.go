@@ -226,12 +226,15 @@ func (r *repo) tests(ctx context.Context, pattern string) (found [][2]string, er
 	return slices.Compact(found), nil
 }
 
-// atLength is the end of the import by which a test takes more cases with MBCAS_LONG=1.
-const atLength = `internal/testing/atlength"`
+// Imports of tests that take more cases at length: with MBCAS_LONG=1, and with -rapid.checks, which other tests refuse.
+const (
+	atLength   = `internal/testing/atlength"`
+	properties = `"pgregory.net/rapid"`
+)
 
 // long runs the packages with such tests, and pure properties with ten times the cases.
 func (r *repo) long(ctx context.Context) error {
-	found, err := r.tests(ctx, atLength+`|"pgregory.net/rapid"|internal/testing/apiserver"`)
+	found, err := r.tests(ctx, atLength+"|"+properties+`|internal/testing/apiserver"`)
 	if err != nil {
 		return err
 	}
@@ -239,7 +242,7 @@ func (r *repo) long(ctx context.Context) error {
 	for _, f := range found {
 		with[f[1]] = append(with[f[1]], f[0])
 	}
-	properties := slices.DeleteFunc(with[`"pgregory.net/rapid"`], func(dir string) bool {
+	drawn := slices.DeleteFunc(with[properties], func(dir string) bool {
 		return slices.Contains(with[`internal/testing/apiserver"`], dir)
 	})
 	assets, err := r.assets(ctx)
@@ -247,11 +250,11 @@ func (r *repo) long(ctx context.Context) error {
 		return err
 	}
 	env, args := []string{"MBCAS_LONG=1", "KUBEBUILDER_ASSETS=" + assets}, []string{"-count=1", "-p=1", hung}
-	others := slices.DeleteFunc(with[atLength], func(dir string) bool { return slices.Contains(properties, dir) })
+	others := slices.DeleteFunc(with[atLength], func(dir string) bool { return slices.Contains(drawn, dir) })
 	if err := r.goTest(ctx, "", env, args, others...); err != nil {
 		return err
 	}
-	return r.goTest(ctx, "", env, args, append(properties, "-rapid.checks=1000")...)
+	return r.goTest(ctx, "", env, args, append(drawn, "-rapid.checks=1000")...)
 }
 
 // rules runs the tests of the rules with promtool, which the first time builds Prometheus.
