@@ -82,7 +82,7 @@ func (p *platform) harmfulDecreaseIsRolledBack(t *testing.T) {
 	p.contend(t)
 	frail := p.contended["frail"]
 	p.falls(t, 3*time.Minute, frail)
-	p.setLoad(t, frail, map[string]any{"threads": 1, "unhealthy": true})
+	p.setLoad(t, frail, 8080, map[string]any{"threads": 1, "unhealthy": true})
 	p.waitAllocation(t, time.Minute, frail, "records the harmful decrease", func(pa *v1alpha1.PodAllocation) bool {
 		return !pa.Status.Rollback.LastHarmfulDecreaseTime.IsZero()
 	})

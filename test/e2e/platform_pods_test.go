@@ -41,9 +41,12 @@ func (p *platform) everyKindOfContainer(t *testing.T) {
 	for _, pod := range p.shapes {
 		p.raise(t, 90*time.Second, pod)
 	}
+	// A container that demands nothing may stay as it is, where the others have all that the node has left.
+	p.setLoad(t, p.shapes["zoo"], 8081, map[string]any{"threads": 1})
 	p.shapesReach(t, "more than was declared", func(pod, container string, q cpu.Milli) bool {
 		return q > 2*declaredShapes[pod][container]
 	})
+	p.setLoad(t, p.shapes["zoo"], 8081, map[string]any{"threads": 0})
 
 	zoo := p.pod(t, p.shapes["zoo"])
 	if q := quotaOf(t, zoo, "unlimited"); q != 0 {

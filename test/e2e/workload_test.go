@@ -187,15 +187,15 @@ func (s *suite) pod(t *testing.T, p *corev1.Pod) *corev1.Pod {
 // spin makes a pod spin with that many threads; with 0 it is idle.
 func (s *suite) spin(t *testing.T, pod *corev1.Pod, threads int) {
 	t.Helper()
-	s.setLoad(t, pod, map[string]any{"threads": threads})
+	s.setLoad(t, pod, 8080, map[string]any{"threads": threads})
 }
 
-// setLoad sets the load of a pod.
-func (s *suite) setLoad(t *testing.T, pod *corev1.Pod, what map[string]any) {
+// setLoad sets the load of the container of a pod that listens there.
+func (s *suite) setLoad(t *testing.T, pod *corev1.Pod, port int, what map[string]any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), s.deadline(20*time.Second)) // a starved pod answers late
 	defer cancel()
-	url := "http://" + pod.Status.PodIP + ":8080/plan"
+	url := fmt.Sprintf("http://%s:%d/plan", pod.Status.PodIP, port)
 	if err := traffic.Put(ctx, http.DefaultClient, url, what); err != nil {
 		t.Fatalf("set the load of %s to %v: %v", pod.Name, what, err)
 	}
