@@ -113,11 +113,11 @@ func (s subject) violation(item corev1.LimitRangeItem) string {
 		request, requested := s.requests[name]
 		limit, limited := s.limits[name]
 		switch {
-		case requested && request.Cmp(maximum) > 0:
+		case requested && kube.Compare(request, maximum) > 0:
 			return fmt.Sprintf("its %s request is above the maximum %s", name, maximum.String())
 		case !limited:
 			return fmt.Sprintf("it has no %s limit, and there is a maximum", name)
-		case limit.Cmp(maximum) > 0 && (name != corev1.ResourceCPU || s.lowestCPULimit > kube.MilliRoundedDown(maximum).RoundDown(cpu.Quantum)):
+		case kube.Compare(limit, maximum) > 0 && (name != corev1.ResourceCPU || s.lowestCPULimit > kube.MilliRoundedDown(maximum).RoundDown(cpu.Quantum)):
 			return fmt.Sprintf("its %s limit is above the maximum %s", name, maximum.String())
 		}
 	}
@@ -142,10 +142,10 @@ func (s subject) violation(item corev1.LimitRangeItem) string {
 func (s subject) minViolation(minimum corev1.ResourceList) string {
 	for _, name := range sortedNames(minimum) {
 		bound := minimum[name]
-		if q, ok := s.requests[name]; !ok || q.Cmp(bound) < 0 {
+		if q, ok := s.requests[name]; !ok || kube.Compare(q, bound) < 0 {
 			return fmt.Sprintf("its %s request is below the minimum %s", name, bound.String())
 		}
-		if q, ok := s.limits[name]; ok && name != corev1.ResourceCPU && q.Cmp(bound) < 0 {
+		if q, ok := s.limits[name]; ok && name != corev1.ResourceCPU && kube.Compare(q, bound) < 0 {
 			return fmt.Sprintf("its %s limit is below the minimum %s", name, bound.String())
 		}
 	}

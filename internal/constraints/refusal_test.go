@@ -33,7 +33,7 @@ func TestLimitRangeRefusal(t *testing.T) {
 		"least request":                         {item{Min: amounts("cpu", "30m")}, reasons.LimitRangeRefused, "container exporter: its cpu request is below the minimum 30m"},
 		"least limit is a floor":                {item{Min: amounts("cpu", "20m")}, "", ""},
 		"a request above the most":              {item{Max: amounts("cpu", "90m")}, reasons.LimitRangeRefused, "container app: its cpu request is above the maximum 90m"},
-		"a limit that the most asks for":        {item{Max: amounts("cpu", "8")}, reasons.LimitRangeRefused, "container exporter: it has no cpu limit"},
+		"a limit that the most asks for":        {item{Max: amounts("cpu", "1e1000000000")}, reasons.LimitRangeRefused, "container exporter: it has no cpu limit"},
 		"most memory":                           {item{Max: amounts("memory", "63Mi")}, reasons.LimitRangeRefused, "container app: its memory request is above"},
 		"a ratio of a container without":        {item{MaxLimitRequestRatio: amounts("cpu", "20")}, reasons.LimitRangeRefused, "container exporter: it has no cpu limit"},
 		"a ratio of memory":                     {item{MaxLimitRequestRatio: amounts("memory", "2")}, reasons.LimitRangeRefused, "container exporter: it has no memory limit"},
