@@ -63,18 +63,23 @@ func (s *suite) mostOfNode(t *testing.T, q cpu.Milli) bool {
 	return q > max(declared, s.supply(t)*6/10)
 }
 
-// supply is that of the node's market as its agent last published it: less than the allocatable CPU
-// while processes that are not in pods use much. A Lease that cannot be read changes nothing.
+// supply is that of the node's market: less than the allocatable CPU while processes that are not in pods use much.
+// A Lease that cannot be read changes nothing.
 func (s *suite) supply(t *testing.T) cpu.Milli {
-	ctx, cancel := context.WithTimeout(t.Context(), s.deadline(5*time.Second))
-	defer cancel()
-	var lease coordinationv1.Lease
-	err := s.Get(ctx, client.ObjectKey{Namespace: system, Name: kube.AgentLease(s.node)}, &lease)
-	m, bad := allocation.ParseNodeMarket(lease.Annotations[kube.MarketKey])
-	if errors.Join(err, bad) == nil && m.Supply > 0 {
+	if m, err := s.market(t, s.node); err == nil && m.Supply > 0 {
 		s.lastSupply = m.Supply
 	}
 	return s.lastSupply
+}
+
+// market is that of a node, as its agent last published it with its Lease.
+func (s *suite) market(t *testing.T, node string) (allocation.NodeMarket, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), s.deadline(5*time.Second))
+	defer cancel()
+	var lease coordinationv1.Lease
+	err := s.Get(ctx, client.ObjectKey{Namespace: system, Name: kube.AgentLease(node)}, &lease)
+	m, bad := allocation.ParseNodeMarket(lease.Annotations[kube.MarketKey])
+	return m, errors.Join(err, bad)
 }
 
 // allocation is the pod's PodAllocation.
