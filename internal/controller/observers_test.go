@@ -222,14 +222,13 @@ func TestNoOtherComponentSeesIt(t *testing.T) {
 	if before["kube-scheduler"] != 5*170 {
 		t.Fatalf("the scheduler counts %dm, want 5 x 170m", before["kube-scheduler"])
 	}
-	proxy := func(m cpu.Milli) v1alpha1.ContainerLimit {
-		return v1alpha1.ContainerLimit{Name: "proxy", CPULimit: m}
-	}
+	proxy := func(m cpu.Milli) v1alpha1.ContainerLimit { return v1alpha1.ContainerLimit{Name: "proxy", CPULimit: m} }
 	for i, k := range kubelets {
 		r.kubelet.Answer(pods[i], k.answer)
 		decide := func() { r.decideUpTo(pods[i], 2400, app(2000), proxy(400)) }
 		if decide(); k.answer == apiserver.Fail || k.answer == apiserver.Stall { // its kubelet is given its time
 			r.allocation(pods[i], "in flight", stands(v1alpha1.PhasePending, reasons.ResizeInFlight))
+			apiserver.WaitFor(r, r.Client, pods[i], "observed", func(p *corev1.Pod) bool { return p.Status.ObservedGeneration == p.Generation })
 			ahead.Add(int64(r.config.ActuationTimeout))
 			decide()
 		}
