@@ -60,6 +60,7 @@ func TestLimitRangeRefusal(t *testing.T) {
 	}{
 		"an init container's limit is never changed": {item{Max: amounts("cpu", "1500m")}, "container migrate: its cpu limit is above the maximum 1500m of LimitRange limits"},
 		"nor is its ratio":                           {item{MaxLimitRequestRatio: amounts("cpu", "1900m")}, "container migrate: its cpu limit is above the maximum ratio 1900m of LimitRange limits"},
+		"a huge maximum refuses nothing":             {item{Max: amounts("cpu", "1e1000000000")}, ""},
 		"what can be lowered is not refused":         {item{Max: amounts("cpu", "2"), MaxLimitRequestRatio: amounts("cpu", "2")}, ""},
 		"no ratio lets it be above its request":      {item{MaxLimitRequestRatio: amounts("cpu", "1")}, "container app: its cpu limit is above the maximum ratio 1 of LimitRange limits"},
 	} {

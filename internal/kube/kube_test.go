@@ -30,8 +30,8 @@ func TestLimits(t *testing.T) {
 	if diff := cmp.Diff(podtest.Limits("app", 500, "proxy", 200), got); diff != "" {
 		t.Errorf("limits of the application and the sidecar, nothing else:\n%s", diff)
 	}
-	if !SameLimits(got, podtest.Limits("proxy", 200, "app", 500)) || SameLimits(got, podtest.Limits("app", 500)) || SameLimits(got, podtest.Limits("app", 500, "proxy", 210)) {
-		t.Error("limits are the same whatever their order, and only then")
+	if Total(got) != 700 || !SameLimits(got, podtest.Limits("proxy", 200, "app", 500)) || SameLimits(got, podtest.Limits("app", 500)) || SameLimits(got, podtest.Limits("app", 500, "proxy", 210)) {
+		t.Errorf("total %v, want 700m; or limits are not the same whatever their order, and only then", Total(got))
 	}
 }
 

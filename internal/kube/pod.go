@@ -123,19 +123,17 @@ func ByName(limits []v1alpha1.ContainerLimit) map[string]cpu.Milli {
 // longExponent is one of three digits or more: of 1e-1000000000 ParseQuantity computes every digit, see Compare.
 var longExponent = regexp.MustCompile(`[eE][+-]?[0-9]{3}`)
 
-var errLong = errors.New("too long")
-
 // MaxCPU is the pod's own bound on its total limit; 0 where it sets none.
 func MaxCPU(pod *corev1.Pod) (cpu.Milli, error) {
 	s, ok := pod.Annotations[MaxCPUKey]
 	if !ok {
 		return 0, nil
 	}
-	q, err := resource.Quantity{}, errLong
+	var q resource.Quantity
 	if len(s) <= 32 && !longExponent.MatchString(s) {
-		q, err = resource.ParseQuantity(s)
+		q, _ = resource.ParseQuantity(s) // what is no quantity is 0
 	}
-	if err != nil || q.Sign() <= 0 {
+	if q.Sign() <= 0 {
 		return 0, fmt.Errorf("pod %s/%s: annotation %s is %.64q: want a positive CPU quantity such as \"2\" or \"1500m\"", pod.Namespace, pod.Name, MaxCPUKey, s)
 	}
 	return Milli(q), nil

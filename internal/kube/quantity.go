@@ -20,8 +20,8 @@ func Milli(q resource.Quantity) cpu.Milli {
 	return cpu.Milli(q.MilliValue())
 }
 
-// Compare is a.Cmp(b). The API server stores amounts such as 1e1000000000, of which Cmp computes every digit: that takes
-// minutes and hundreds of megabytes.
+// Compare is a.Cmp(b), and approximate where one of them is 1e18 or more: the API server stores amounts such as
+// 1e1000000000, of which Cmp computes every digit.
 func Compare(a, b resource.Quantity) int {
 	const huge = 1e18
 	if x, y := a.AsApproximateFloat64(), b.AsApproximateFloat64(); max(math.Abs(x), math.Abs(y)) >= huge {
