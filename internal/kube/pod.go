@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,8 +23,9 @@ import (
 
 // Container is one container or sidecar of a pod with its status.
 type Container struct {
-	Spec   *corev1.Container
-	Status *corev1.ContainerStatus // nil: none yet
+	Spec    *corev1.Container
+	Status  *corev1.ContainerStatus // nil: none yet
+	Sidecar bool                    // an init container that runs beside the others
 }
 
 // Containers are the pod's containers and then its sidecars: everything that runs beside each
@@ -33,15 +35,24 @@ func Containers(pod *corev1.Pod) []Container {
 	list := make([]Container, 0, len(pod.Spec.Containers))
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		list = append(list, Container{c, statusOf(pod.Status.ContainerStatuses, c.Name)})
+		list = append(list, Container{c, statusOf(pod.Status.ContainerStatuses, c.Name), false})
 	}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			list = append(list, Container{c, statusOf(pod.Status.InitContainerStatuses, c.Name)})
+			list = append(list, Container{c, statusOf(pod.Status.InitContainerStatuses, c.Name), true})
 		}
 	}
 	return list
+}
+
+// Find is the container or sidecar of that name; found is false where the pod has none.
+func Find(pod *corev1.Pod, name string) (c Container, found bool) {
+	list := Containers(pod)
+	if i := slices.IndexFunc(list, func(c Container) bool { return c.Spec.Name == name }); i >= 0 {
+		return list[i], true
+	}
+	return Container{}, false
 }
 
 func statusOf(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
@@ -86,6 +97,57 @@ func (c Container) RuntimeID() string {
 	_, id, _ := strings.Cut(c.Status.ContainerID, "://")
 	return id
 }
+
+// Runs says whether the kubelet carries out a resize of the container now: it runs and, if it is a sidecar, has
+// started. A resize that is accepted before changes the container's next start and leaves the CPU quota of the pod's
+// cgroup as it was. On cgroup v1 the kernel then refuses the container's quota, and it never starts; on v2 it starts,
+// throttled at the pod's (computePodResizeAction in pkg/kubelet/kuberuntime of Kubernetes 1.36).
+func (c Container) Runs() bool {
+	return c.Status != nil && c.Status.State.Running != nil && (!c.Sidecar || ptr.Deref(c.Status.Started, false))
+}
+
+// Completed says whether the container has ended, and its restart policy does not start it again. The policy of the
+// pod holds for containers without their own (KEP-5307).
+func (c Container) Completed(policy corev1.RestartPolicy) bool {
+	if c.Status == nil || c.Status.State.Terminated == nil {
+		return false
+	}
+	policy = corev1.RestartPolicy(ptr.Deref(c.Spec.RestartPolicy, corev1.ContainerRestartPolicy(policy)))
+	succeeded := c.Status.State.Terminated.ExitCode == 0
+	return len(c.Spec.RestartPolicyRules) == 0 &&
+		(policy == corev1.RestartPolicyNever || policy == corev1.RestartPolicyOnFailure && succeeded)
+}
+
+// FailedStart says whether the runtime could not start the container when it tried last. The kubelet gives the error as
+// a reason to wait, and during the back-off after it as the end of the container: containerd fails to start it, CRI-O to
+// create it.
+func (c Container) FailedStart() bool {
+	return c.Status != nil && c.Status.State.Waiting != nil &&
+		(slices.Contains(startErrors, c.Status.State.Waiting.Reason) || c.failedEnd() != nil)
+}
+
+// FailedAt is when the last start of a container that waits failed, to the second; zero: none has, or it is not dated.
+func (c Container) FailedAt() time.Time {
+	if end := c.failedEnd(); end != nil {
+		return end.FinishedAt.Time
+	}
+	return time.Time{}
+}
+
+// failedEnd is the end of a container that waits, and of which the last start failed; nil: there is none.
+func (c Container) failedEnd() *corev1.ContainerStateTerminated {
+	if c.Status == nil || c.Status.State.Waiting == nil {
+		return nil
+	}
+	if end := c.Status.LastTerminationState.Terminated; end != nil && end.Reason == startError {
+		return end
+	}
+	return nil
+}
+
+const startError = "StartError"
+
+var startErrors = []string{"RunContainerError", "CreateContainerError"}
 
 // Limits are the CPU limits in a pod's spec, of the containers that have one, in the pod's order.
 func Limits(pod *corev1.Pod) []v1alpha1.ContainerLimit {

@@ -37,7 +37,7 @@ func relevantStatuses(list []corev1.ContainerStatus) (parts []corev1.ContainerSt
 	for _, s := range list {
 		parts = append(parts, corev1.ContainerStatus{
 			Name: s.Name, State: s.State, LastTerminationState: s.LastTerminationState, RestartCount: s.RestartCount,
-			AllocatedResources: s.AllocatedResources, Resources: s.Resources,
+			Started: s.Started, AllocatedResources: s.AllocatedResources, Resources: s.Resources,
 		})
 	}
 	return parts

@@ -48,6 +48,7 @@ func TestRelevant(t *testing.T) {
 		"a resize is pending":      {true, func(p *corev1.Pod) { p.Status.Conditions[1].Type = corev1.PodResizePending }},
 		"an eviction":              {true, func(p *corev1.Pod) { p.Status.Conditions[1].Type = corev1.DisruptionTarget }},
 		"a restart":                {true, func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount = 1 }},
+		"a container has started":  {true, func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Started = new(true) }},
 		"a limit in force": {true, func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].Resources = &corev1.ResourceRequirements{Limits: limits}
 		}},

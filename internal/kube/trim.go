@@ -50,7 +50,7 @@ func TrimPod(pod *corev1.Pod) {
 	s := pod.Spec
 	pod.Spec = corev1.PodSpec{
 		Containers: trimContainers(s.Containers), InitContainers: trimContainers(s.InitContainers),
-		NodeName: s.NodeName, Tolerations: s.Tolerations, OS: s.OS, Resources: s.Resources,
+		RestartPolicy: s.RestartPolicy, NodeName: s.NodeName, Tolerations: s.Tolerations, OS: s.OS, Resources: s.Resources,
 		RuntimeClassName: s.RuntimeClassName, Overhead: s.Overhead, Priority: s.Priority,
 		PriorityClassName: s.PriorityClassName, ActiveDeadlineSeconds: s.ActiveDeadlineSeconds,
 		NodeSelector: trimNodeSelector(s.NodeSelector), Affinity: TrimAffinity(s.Affinity),
@@ -97,6 +97,7 @@ func trimContainers(list []corev1.Container) []corev1.Container {
 	for i, c := range list {
 		kept[i] = corev1.Container{
 			Name: c.Name, Resources: c.Resources, ResizePolicy: c.ResizePolicy, RestartPolicy: c.RestartPolicy,
+			RestartPolicyRules: c.RestartPolicyRules,
 		}
 	}
 	return kept
@@ -124,8 +125,8 @@ func trimConditions(list []corev1.PodCondition) []corev1.PodCondition {
 	return slices.Clip(kept)
 }
 
-// trimStatuses keeps starts, ends and restarts of containers, the CPU limit in force and, before the pod runs,
-// what they wait for.
+// trimStatuses keeps starts, ends and restarts of containers, the CPU limit in force, that a start failed and, before
+// the pod runs, what they wait for.
 func trimStatuses(list []corev1.ContainerStatus, phase corev1.PodPhase) []corev1.ContainerStatus {
 	if list == nil {
 		return nil
@@ -133,17 +134,30 @@ func trimStatuses(list []corev1.ContainerStatus, phase corev1.PodPhase) []corev1
 	kept := make([]corev1.ContainerStatus, len(list))
 	for i := range list {
 		s := &list[i]
-		k := corev1.ContainerStatus{Name: s.Name, RestartCount: s.RestartCount, State: trimState(s.State)}
-		if w := s.State.Waiting; w != nil && phase == corev1.PodPending {
+		k := corev1.ContainerStatus{Name: s.Name, RestartCount: s.RestartCount, State: trimState(s.State), Started: shared(s.Started)}
+		k.LastTerminationState.Terminated = trimEnd(s.LastTerminationState.Terminated)
+		if w := s.State.Waiting; w != nil && (phase == corev1.PodPending || Container{Status: s}.FailedStart()) {
 			k.State.Waiting = &corev1.ContainerStateWaiting{Reason: w.Reason}
 		}
-		k.LastTerminationState.Terminated = trimEnd(s.LastTerminationState.Terminated)
 		if s.Resources != nil {
 			k.Resources = &corev1.ResourceRequirements{Limits: s.Resources.Limits}
 		}
 		kept[i] = k
 	}
 	return kept
+}
+
+// yes and no are what started containers of all pods share.
+var yes, no = true, false
+
+func shared(b *bool) *bool {
+	switch {
+	case b == nil:
+		return nil
+	case *b:
+		return &yes
+	}
+	return &no
 }
 
 func trimState(s corev1.ContainerState) corev1.ContainerState {
@@ -154,5 +168,9 @@ func trimEnd(end *corev1.ContainerStateTerminated) *corev1.ContainerStateTermina
 	if end == nil {
 		return nil
 	}
-	return &corev1.ContainerStateTerminated{FinishedAt: end.FinishedAt}
+	kept := &corev1.ContainerStateTerminated{FinishedAt: end.FinishedAt, ExitCode: end.ExitCode}
+	if end.Reason == startError {
+		kept.Reason = startError
+	}
+	return kept
 }

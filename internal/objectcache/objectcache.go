@@ -160,7 +160,7 @@ func (s *shared) shareResources(list corev1.ResourceList) corev1.ResourceList {
 	return s.resources.get(resourcesText(list), list)
 }
 
-// shareContainers shares trimmed containers, but not those with claims.
+// shareContainers shares trimmed containers, but not those with claims or restart rules.
 func (s *shared) shareContainers(list []corev1.Container) []corev1.Container {
 	if len(list) == 0 {
 		return list
@@ -168,7 +168,7 @@ func (s *shared) shareContainers(list []corev1.Container) []corev1.Container {
 	var text strings.Builder
 	for i := range list {
 		c := &list[i]
-		if len(c.Resources.Claims) > 0 {
+		if len(c.Resources.Claims)+len(c.RestartPolicyRules) > 0 {
 			return list
 		}
 		restart := ""

@@ -78,6 +78,12 @@ var changes = []func(*corev1.Pod){
 		status.Name = "sidecar"
 		p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, status)
 	},
+	func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure },
+	func(p *corev1.Pod) {
+		s := &p.Status.ContainerStatuses[0]
+		s.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+		s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError"}
+	},
 	func(p *corev1.Pod) { p.Spec.Tolerations = nil },
 	func(p *corev1.Pod) { p.Spec.Tolerations[0].TolerationSeconds = nil },
 	func(p *corev1.Pod) {

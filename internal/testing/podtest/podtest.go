@@ -26,7 +26,7 @@ func Container(name, request, limit string) corev1.Container {
 // status is that of a running container, from a kubelet that reports resources.
 func status(name string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{
-		Name: name, ContainerID: "containerd://" + name + "-id", Resources: &corev1.ResourceRequirements{},
+		Name: name, ContainerID: "containerd://" + name + "-id", Resources: &corev1.ResourceRequirements{}, Started: new(true),
 		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 	}
 }
