@@ -9,6 +9,7 @@
 //   - IncreasesSupersede: where a pod says so, an increase takes the place of its decrease in flight; nothing else does.
 //   - DecreasesAreGradual: a decrease is at most one step, and none follows within the cooldown.
 //   - DeadBand: a change smaller than the dead band causes no move.
+//   - RaisesOnlyWhatRuns: a container that does not run is not raised, by a restore either. It may be lowered.
 //   - StaleMovesNothing: a stale decision causes no move; a restore is still planned.
 //   - DecreasesFirst: on a full node decreases precede increases, and increases of capped pods wait for them.
 //   - WaitsAreBounded: no increase waits for decreases longer than DecreasesWait, or for one that waits itself.
@@ -81,6 +82,8 @@ type Container struct {
 	Declared       cpu.Milli // the limit that its owner wrote: a restore goes there
 	Floor, Ceiling cpu.Milli
 	Desired        cpu.Milli // the limit decided for it; 0: none decided
+	// NotRunning: the kubelet carries no resize of it out now, so it is not raised.
+	NotRunning bool
 }
 
 // Pod is one pod and its recent moves.

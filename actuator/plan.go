@@ -116,16 +116,22 @@ func planAtRest(cfg Config, now time.Time, p Pod) Step {
 // restore goes to the declared limits in one move. They are the owner's choice, so neither bounds
 // nor bands apply.
 func restore(p Pod) Step {
-	move := Move{UID: p.UID}
+	move, step := Move{UID: p.UID}, Step{}
 	for _, c := range p.Containers {
-		if c.Limit != c.Declared {
+		switch {
+		case c.Limit < c.Declared && c.NotRunning:
+			step.Reason = reasons.ContainerNotRunning
+		case c.Limit != c.Declared:
 			move.Changes = append(move.Changes, Change{c.Name, c.Limit, c.Declared})
 		}
 	}
-	if len(move.Changes) == 0 {
-		return Step{Reason: reasons.Settled}
+	switch {
+	case len(move.Changes) > 0:
+		step.Move = &move
+	case step.Reason == "":
+		step.Reason = reasons.Settled
 	}
-	return Step{Move: &move}
+	return step
 }
 
 // next is the limit that the container may have now, and why it is not yet the desired one.
@@ -137,6 +143,8 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why reas
 		return c.Limit, "", time.Time{}
 	case !outside && float64(max(change, -change)) < cfg.DeadBand*float64(c.Limit):
 		return c.Limit, reasons.WithinDeadBand, time.Time{}
+	case change > 0 && c.NotRunning:
+		return c.Limit, reasons.ContainerNotRunning, time.Time{}
 	case change > 0:
 		s := step{to: want}
 		if most := scale(c.Limit, cfg.MaxIncreaseFactor).RoundDown(cpu.Quantum); cfg.MaxIncreaseFactor > 0 && want > most {

@@ -98,7 +98,8 @@ func pods(t *rapid.T) []Pod {
 			pods[i].Containers = append(pods[i].Containers, Container{
 				Name: fmt.Sprint(j), Limit: milli.Draw(t, "limit"), Declared: milli.Draw(t, "declared"),
 				Floor: floor, Ceiling: floor + milli.Draw(t, "room"),
-				Desired: rapid.SampledFrom([]cpu.Milli{0, milli.Draw(t, "want")}).Draw(t, "decided"),
+				Desired:    rapid.SampledFrom([]cpu.Milli{0, milli.Draw(t, "want")}).Draw(t, "decided"),
+				NotRunning: rapid.IntRange(0, 4).Draw(t, "down") == 0,
 			})
 		}
 	}
@@ -138,6 +139,8 @@ func breaks(cfg Config, s Step, p Pod) string {
 	switch {
 	case s.Move == nil:
 		return ""
+	case slices.ContainsFunc(s.Move.Changes, func(c Change) bool { return c.To > c.From && container(p, c.Container).NotRunning }):
+		return "raises a container that does not run"
 	case p.InFlight && !p.Supersedable || now.Before(p.RetryAt):
 		return "moves before the last resize has ended, or within the back-off"
 	case p.InFlight && s.Move.Lowers():
@@ -361,6 +364,31 @@ func TestRestoreIsExact(t *testing.T) {
 	increasing.Restore = true
 	if got := to(Plan(DefaultConfig(), now, true, []Pod{one(3000, 1000), increasing})[1]); got != 500 {
 		t.Errorf("on a full node a restore goes to %v, want 500m without waiting", got)
+	}
+}
+
+// TestRaisesOnlyWhatRuns: a container that is down is lowered and not raised, and its pod's other container is both.
+func TestRaisesOnlyWhatRuns(t *testing.T) {
+	down := func(p *Pod) { p.Containers[0].NotRunning = true }
+	restored := func(p *Pod) { p.Restore = true }
+	expect(t, map[string]planned{
+		"a raise waits":     {with(one(500, 1000), down), 0, reasons.ContainerNotRunning, 0},
+		"it is lowered":     {with(one(1000, 900), down), 900, reasons.Settled, 0},
+		"a restore waits":   {with(with(one(300, 1000), down), restored), 0, reasons.ContainerNotRunning, 0},
+		"a restore lowers":  {with(with(one(1000, 1000), down), restored), 500, "", 0},
+		"below its floor":   {with(one(50, 1000), down), 0, reasons.ContainerNotRunning, 0},
+		"nothing to raise":  {with(one(500, 500), down), 0, reasons.Settled, 0},
+		"within the band":   {with(one(500, 520), down), 0, reasons.WithinDeadBand, 0},
+		"as it was desired": {with(one(500, 0), down), 0, reasons.NoDecisionYet, 0},
+	})
+	two := one(500, 1000)
+	two.Containers = append(two.Containers, Container{Name: "d", Limit: 500, Declared: 800, Ceiling: 4000, Desired: 1000, NotRunning: true})
+	for _, restore := range []bool{false, true} {
+		two.Restore = restore
+		two.Containers[0].Declared = 1000
+		if s := plan(two); s.Move == nil || len(s.Move.Changes) != 1 || to(s) != 1000 || s.Reason != reasons.ContainerNotRunning {
+			t.Errorf("restore %v: %v, %s; want the container that runs at 1000m", restore, s.Move, s.Reason)
+		}
 	}
 }
 

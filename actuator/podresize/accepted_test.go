@@ -1,6 +1,8 @@
 package podresize_test
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -67,9 +69,9 @@ func TestOnlyCPULimits(t *testing.T) {
 
 // TestNothingIsSent: what does not fit the pod is refused without asking the server.
 func TestNothingIsSent(t *testing.T) {
-	pod := apiserver.Pod("ns", "web", apiserver.Container("app", "100m", "200m"), apiserver.Container("free", "100m", ""))
+	pod := apiserver.RunningPod("ns", "web", apiserver.Container("app", "100m", "200m"), apiserver.Container("free", "100m", ""))
 	pod.Spec.InitContainers = []corev1.Container{apiserver.Container("setup", "", "100m")}
-	pod.UID, pod.ResourceVersion = "u1", "7"
+	pod.UID = "u1"
 	change := func(name string, from, to cpu.Milli) []actuator.Change {
 		return []actuator.Change{{Container: name, From: from, To: to}}
 	}
@@ -105,6 +107,60 @@ func TestNothingIsSent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRaisesOnlyWhatRuns: a raise of a container that the kubelet would pass over is not sent. Whatever its state, it may
+// be lowered.
+func TestRaisesOnlyWhatRuns(t *testing.T) {
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+	yes, no := true, false
+	for name, tt := range map[string]struct {
+		status  corev1.ContainerStatus
+		sidecar bool
+		raised  bool
+	}{
+		"runs":                    {status: corev1.ContainerStatus{Name: "app", State: running}, raised: true},
+		"runs, not started":       {status: corev1.ContainerStatus{Name: "app", State: running, Started: &no}, raised: true},
+		"waits":                   {status: corev1.ContainerStatus{Name: "app", State: waiting}},
+		"has ended":               {status: corev1.ContainerStatus{Name: "app", State: ended}},
+		"unseen by its kubelet":   {},
+		"a sidecar":               {status: corev1.ContainerStatus{Name: "app", State: running, Started: &yes}, sidecar: true, raised: true},
+		"a sidecar, not started":  {status: corev1.ContainerStatus{Name: "app", State: running, Started: &no}, sidecar: true},
+		"a sidecar, not reported": {status: corev1.ContainerStatus{Name: "app", State: running}, sidecar: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := web("500m")
+			pod.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{tt.status}}
+			if tt.sidecar {
+				pod.Spec.InitContainers, pod.Spec.Containers = pod.Spec.Containers, nil
+				pod.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+				pod.Status = corev1.PodStatus{InitContainerStatuses: pod.Status.ContainerStatuses}
+			}
+			for to, wanted := range map[cpu.Milli]bool{600: tt.raised, 400: true} {
+				var sent int
+				move := actuator.Move{UID: "4f2e", Changes: []actuator.Change{{Container: "app", From: 500, To: to}}}
+				got := podresize.New(counted{sent: &sent}, owner).Apply(t.Context(), pod, move)
+				if sent > 0 != wanted || !wanted && got.Outcome != podresize.NotRunning {
+					t.Errorf("to %v: sent %d, %v; want it sent: %v", to, sent, got, wanted)
+				}
+			}
+		})
+	}
+}
+
+// counted is an API server that counts requests and answers none.
+type counted struct {
+	client.SubResourceClient
+	sent *int
+}
+
+func (c counted) SubResource(string) client.SubResourceClient { return c }
+
+func (c counted) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+	*c.sent++
+	return errors.New("no answer")
 }
 
 // noServer fails the test when a request is sent.

@@ -175,7 +175,7 @@ func TestClassifyAnything(t *testing.T) {
 		}
 	}
 	for o := podresize.Accepted; o <= podresize.NoDryRun; o++ {
-		never := o == podresize.Accepted || o == podresize.NoChange || o == podresize.WouldMutate
+		never := o == podresize.Accepted || o == podresize.NoChange || o == podresize.WouldMutate || o == podresize.NotRunning
 		if (met[o] == 0) != never {
 			t.Errorf("%d errors were %v", met[o], o)
 		}
@@ -193,7 +193,7 @@ func TestNames(t *testing.T) {
 	for p := actuator.Done; p <= actuator.Errored; p++ {
 		seen[p.String()] = true
 	}
-	if want := int(podresize.NoDryRun) + int(actuator.Errored) + 3; len(seen) != want || !seen["Outcome(18)"] {
+	if want := int(podresize.NoDryRun) + int(actuator.Errored) + 3; len(seen) != want || !seen["Outcome(19)"] {
 		t.Errorf("%d names for %d values: %v", len(seen), want, seen)
 	}
 }

@@ -36,6 +36,9 @@ func web(limit string) *corev1.Pod {
 			Name:      "app",
 			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(limit)}},
 		}}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		}}},
 	}
 }
 

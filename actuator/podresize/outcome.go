@@ -4,6 +4,7 @@
 // What it promises, each a test of the same name:
 //   - OnlyCPULimits: a move changes the CPU limits that it names and nothing else.
 //   - NothingIsSent: what does not fit the pod it was given is refused without asking the server.
+//   - RaisesOnlyWhatRuns: no container is raised that does not run; it may be lowered.
 //   - Refusals: each refusal of a real API server is an outcome of its own, and changes nothing.
 //   - WouldMutate: a dry run detects that admission would change more than the move.
 //   - MutationsAreBounded: what is remembered of mutations stays small, and none counts as unseen.
@@ -37,6 +38,7 @@ const (
 	QuotaNeedsLimits                 // a ResourceQuota wants limits on containers that have none
 	LimitRangeRefused                // a LimitRange forbids it, perhaps because of another container
 	WouldMutate                      // admission would change more than the CPU limits asked for
+	NotRunning                       // a container that the move raises does not run: wait until it does
 	NodeRefused                      // the node cannot take it: capacity, platform or missing feature
 	PolicyRefused                    // an admission policy or webhook refused it
 	Invalid                          // the API server calls it invalid: QoS class, limit below request, static pod
@@ -75,7 +77,7 @@ func (r Result) Harmless(defaults bool) bool {
 
 var outcomeNames = [...]string{
 	"Accepted", "NoChange", "Conflict", "PodGone", "Replaced", "NotServed", "NotAllowed", "QuotaExceeded",
-	"QuotaNeedsLimits", "LimitRangeRefused", "WouldMutate", "NodeRefused", "PolicyRefused", "Invalid", "NotYet",
+	"QuotaNeedsLimits", "LimitRangeRefused", "WouldMutate", "NotRunning", "NodeRefused", "PolicyRefused", "Invalid", "NotYet",
 	"Unavailable", "Unknown", "NoDryRun",
 }
 

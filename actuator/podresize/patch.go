@@ -9,10 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // newPatch encodes the move as a strategic merge patch: containers merge by name, absent fields stay as
@@ -35,25 +35,27 @@ func newPatch(pod *corev1.Pod, move actuator.Move) (body []byte, refusal Result,
 	spec := map[string][]any{}
 	seen := map[string]bool{}
 	for _, ch := range move.Changes {
-		c, init := resizable(pod, ch.Container)
+		c, found := kube.Find(pod, ch.Container)
 		switch {
-		case c == nil:
+		case !found:
 			return refuse(Invalid, "no container or sidecar is named %q", ch.Container)
 		case seen[ch.Container]:
 			return refuse(Invalid, "the move changes container %q twice", ch.Container)
 		case ch.To <= 0:
 			return refuse(Invalid, "container %q: a CPU limit of %v cannot be set", ch.Container, ch.To)
 		}
-		limit, limited := c.Resources.Limits[corev1.ResourceCPU]
+		limit, limited := c.Spec.Resources.Limits[corev1.ResourceCPU]
 		switch {
 		case !limited:
 			return refuse(Invalid, "container %q has no CPU limit, and one that is added can never be removed", ch.Container)
-		case limit.Cmp(quantity(ch.From)) != 0:
+		case limit.Cmp(kube.Quantity(ch.From)) != 0:
 			return refuse(Conflict, "container %q: the CPU limit is %s, the move was decided at %v", ch.Container, limit.String(), ch.From)
+		case ch.To > ch.From && !c.Runs():
+			return refuse(NotRunning, "container %q does not run: with a higher limit than the pod's cgroup has it might never start", ch.Container)
 		}
 		seen[ch.Container] = true
 		list := "containers"
-		if init {
+		if c.Sidecar {
 			list = "initContainers"
 		}
 		resources := map[string]any{"limits": map[string]any{"cpu": ch.To}}
@@ -67,27 +69,6 @@ func newPatch(pod *corev1.Pod, move actuator.Move) (body []byte, refusal Result,
 	return body, Result{}, true
 }
 
-// resizable returns the pod's container or sidecar of that name, or nil. Init containers that run to
-// completion are never resized.
-func resizable(pod *corev1.Pod, name string) (c *corev1.Container, init bool) {
-	for i := range pod.Spec.Containers {
-		if c := &pod.Spec.Containers[i]; c.Name == name {
-			return c, false
-		}
-	}
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			return c, true
-		}
-	}
-	return nil, false
-}
-
-func quantity(m cpu.Milli) resource.Quantity {
-	return *resource.NewMilliQuantity(int64(m), resource.DecimalSI)
-}
-
 // judge compares the server's answer with the previous pod and the move.
 func judge(before *corev1.Pod, move actuator.Move, answer *corev1.Pod) Result {
 	switch {
@@ -97,14 +78,12 @@ func judge(before *corev1.Pod, move actuator.Move, answer *corev1.Pod) Result {
 		return Result{Outcome: Replaced, Message: fmt.Sprintf("pod %s/%s: the API server answered with uid %s instead of %s",
 			before.Namespace, before.Name, answer.UID, before.UID)}
 	}
-	want := before.DeepCopy()
-	changed := false
+	limits, changed := map[string]cpu.Milli{}, false
 	for _, ch := range move.Changes {
-		c, _ := resizable(want, ch.Container)
-		c.Resources.Limits[corev1.ResourceCPU] = quantity(ch.To)
+		limits[ch.Container] = ch.To
 		changed = changed || ch.From != ch.To
 	}
-	if d := differences(want, answer); len(d) > 0 {
+	if d := differences(kube.WithLimits(before, limits), answer); len(d) > 0 {
 		return Result{Outcome: WouldMutate, Pod: answer, Message: fmt.Sprintf(
 			"pod %s/%s: admission changes more than the requested CPU limits: %s", before.Namespace, before.Name, strings.Join(d, "; "))}
 	}

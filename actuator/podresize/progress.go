@@ -7,6 +7,7 @@ import (
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 // Check returns how far the kubelet has applied the limits in want (by container), which the API server
@@ -70,7 +71,8 @@ func current(observed, generation int64) bool {
 
 // unmet says why the container's status does not show the limit; "" if it does.
 func unmet(pod *corev1.Pod, name string, want cpu.Milli) string {
-	status := containerStatus(pod, name)
+	c, _ := kube.Find(pod, name)
+	status := c.Status
 	switch {
 	case status == nil && pod.Status.Phase == corev1.PodPending:
 		return "" // its kubelet has yet to take it in, and starts the container with the accepted limits
@@ -91,15 +93,4 @@ func unmet(pod *corev1.Pod, name string, want cpu.Milli) string {
 		return fmt.Sprintf("container %s runs with %v, not yet with %v", name, got, want)
 	}
 	return ""
-}
-
-func containerStatus(pod *corev1.Pod, name string) *corev1.ContainerStatus {
-	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }

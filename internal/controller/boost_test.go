@@ -39,9 +39,9 @@ func (r *rig) starts(pod *corev1.Pod) {
 	apiserver.WaitFor(r, r.Client, pod, "running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
 }
 
-// TestStartupBoost: a pod with a start-up boost is raised before its kubelet has seen it, and not before its
-// declared limit is recorded twice. No decision lowers it until it has been Ready for the grace, and a restore
-// returns to the declared limit.
+// TestStartupBoost: a pod with a start-up boost is raised once its container runs, and not before its declared limit is
+// recorded twice. No decision lowers it until it has been Ready for the grace, and a restore returns to the declared
+// limit.
 func TestStartupBoost(t *testing.T) {
 	eachInMemory(t, map[string]string{
 		"its kubelet has not seen it": apiserver.Unseen, "its containers are created": "true",
@@ -49,13 +49,15 @@ func TestStartupBoost(t *testing.T) {
 		r.config.BoostGrace = time.Minute
 		l := r.live()
 		pod := r.held("web", map[string]string{kube.StartupBoostKey: "3", apiserver.HoldKey: hold})
-		r.declaredIs(l.settles(pod, v1alpha1.PhaseApplied, reasons.StartupBoost), app(500))
-		r.limitIs(pod, 1500, "before its containers start")
+		r.declaredIs(l.settles(pod, v1alpha1.PhaseNotApplied, reasons.ContainerNotRunning), app(500))
+		r.limitIs(pod, 500, "before its containers start")
 		r.ledgerIs(pod, app(500))
+		r.starts(pod)
+		l.settles(pod, v1alpha1.PhaseApplied, reasons.StartupBoost)
+		r.limitIs(pod, 1500, "when its containers run")
 		if audit := r.audit.String(); !strings.Contains(audit, `"purpose":"startup"`) || !strings.Contains(audit, `"reason":"StartupBoost"`) {
 			t.Errorf("audit: %s", audit)
 		}
-		r.starts(pod)
 		r.decide(pod, capped(v1alpha1.BoundByPrice), app(300))
 		for range 3 {
 			if pa := l.look(pod); pa.Status.Reason != string(reasons.StartupBoost) {
@@ -81,6 +83,9 @@ func TestStartupBoostOfANamespace(t *testing.T) {
 		boosted := r.held("boosted", map[string]string{apiserver.HoldKey: apiserver.Unseen})
 		off := r.held("off", map[string]string{kube.StartupBoostKey: "off"})
 		own := r.held("own", map[string]string{kube.StartupBoostKey: "4"})
+		for _, pod := range []*corev1.Pod{boosted, off, own} {
+			r.starts(pod)
+		}
 		r.reaches(boosted, 1000)
 		r.reaches(own, 2000)
 		r.allocation(off, "recorded", recorded)
@@ -138,8 +143,8 @@ func TestNoBoostWithoutAnAgent(t *testing.T) {
 			r.config.BoostMax = time.Hour
 			l := r.live()
 			pod := r.held("web", map[string]string{kube.StartupBoostKey: "3"})
-			l.settles(pod, v1alpha1.PhaseApplied, reasons.StartupBoost)
 			r.starts(pod)
+			l.settles(pod, v1alpha1.PhaseApplied, reasons.StartupBoost)
 			l.ahead = r.config.RestoreAfter + 2*time.Minute
 			l.gets(pod, 500)
 		})

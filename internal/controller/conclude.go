@@ -22,6 +22,7 @@ var refusals = map[podresize.Outcome]reasons.Reason{
 	podresize.QuotaExceeded:     reasons.QuotaExceeded,
 	podresize.QuotaNeedsLimits:  reasons.QuotaNeedsLimits,
 	podresize.LimitRangeRefused: reasons.LimitRangeRefused,
+	podresize.NotRunning:        reasons.ContainerNotRunning,
 	podresize.NodeRefused:       reasons.NodeRefused,
 	podresize.PolicyRefused:     reasons.PolicyRefused,
 	podresize.NoDryRun:          reasons.PolicyRefused,

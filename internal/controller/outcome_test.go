@@ -36,7 +36,7 @@ func TestOutcomes(t *testing.T) {
 		podresize.PodGone: asBefore, podresize.Replaced: asBefore, podresize.NotServed: asBefore, podresize.NotAllowed: asBefore,
 		podresize.QuotaExceeded: failed(reasons.QuotaExceeded), podresize.QuotaNeedsLimits: failed(reasons.QuotaNeedsLimits),
 		podresize.LimitRangeRefused: failed(reasons.LimitRangeRefused), podresize.WouldMutate: failed(reasons.AdmissionWouldMutate),
-		podresize.NodeRefused: failed(reasons.NodeRefused), podresize.PolicyRefused: failed(reasons.PolicyRefused),
+		podresize.NotRunning: failed(reasons.ContainerNotRunning), podresize.NodeRefused: failed(reasons.NodeRefused), podresize.PolicyRefused: failed(reasons.PolicyRefused),
 		podresize.Invalid: failed(reasons.InvalidResize), podresize.NotYet: waits(reasons.ServerUnavailable),
 		podresize.Unavailable: waits(reasons.ServerUnavailable), podresize.NoDryRun: failed(reasons.PolicyRefused),
 	}

@@ -66,7 +66,7 @@ func (s *state) startupLimits() (limits Limits, until time.Time) {
 	}
 	var least, declared []cpu.Milli
 	for _, c := range s.pod.Containers {
-		if !s.pod.managed(c) {
+		if !s.pod.managed(c) || c.Completed {
 			continue
 		}
 		limit := s.pod.Declared.Of(c.Name)

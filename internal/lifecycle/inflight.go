@@ -158,7 +158,7 @@ func (s *state) revert() {
 		if d := s.pod.Declared.Of(c.Name); to-d < cpu.Quantum && d-to < cpu.Quantum {
 			to = d // the runtime rounds what it reports
 		}
-		if to != c.Limit {
+		if to != c.Limit && !(to > c.Limit && c.NotRunning) {
 			move.Changes = append(move.Changes, actuator.Change{Container: c.Name, From: c.Limit, To: to})
 		}
 	}

@@ -3,7 +3,8 @@
 // tasks go out, and the same input gives the same tasks.
 //
 // What it promises, each a test of the same name:
-//   - KeepsTheRules: no decision breaks a rule of a slow, obvious list, for whatever history.
+//   - KeepsTheRules: no decision breaks a rule of a slow, obvious list, for whatever history. One is: no container is
+//     raised that does not run.
 //   - Scenarios: the histories of testdata end as they say: external changes, failing kubelets,
 //     agents that stop, and rollback. After a rollback a pod is left to recover, and then keeps at
 //     least its declared limit for a day.

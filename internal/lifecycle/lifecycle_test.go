@@ -102,6 +102,10 @@ func drawn(t *rapid.T, i int) (Pod, constraint) {
 	case 2:
 		app.Restarts, app.EndedAt = 1, []time.Time{before("ended before", 300)}
 	}
+	if one("down", 5) {
+		app.NotRunning, app.StartedAt = true, time.Time{}
+		app.Completed = one("for good", 3)
+	}
 	switch {
 	case one("opted out", 10):
 		p.Excluded.Reason = reasons.OptedOut
@@ -232,6 +236,9 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 		harm := noon.Sub(s.LastHarmfulDecrease)
 		harmed := !s.LastHarmfulDecrease.IsZero() && harm < cfg.RollbackHoldOff
 		lowers := ch.To < ch.From
+		if !lowers && p.Containers[0].NotRunning {
+			return "raises a container that does not run"
+		}
 		switch t.Purpose {
 		case Allocate, Startup:
 			switch {
@@ -304,7 +311,14 @@ func supersedes(p Pod, t Task) bool {
 }
 
 // restoreTo is the limit that a restore of a pod of one container ends at.
-func restoreTo(p Pod) cpu.Milli { return max(p.Declared.Total(), p.Containers[0].RestoreFloor) }
+func restoreTo(p Pod) cpu.Milli {
+	c := p.Containers[0]
+	to := max(p.Declared.Total(), c.RestoreFloor)
+	if c.Completed {
+		return min(to, c.Limit)
+	}
+	return to
+}
 
 // breaksRestore names the rule that a restore breaks; "" if it breaks none.
 func breaksRestore(cfg Config, n Node, p Pod, t Task) string {

@@ -84,8 +84,12 @@ func (p *Pod) Planned(desired Limits, keep bool) actuator.Pod {
 		if keep {
 			floor = c.NoDecreaseFloor
 		}
+		if c.Completed {
+			floor, target = min(floor, c.Limit), min(target, c.Limit)
+		}
 		plan.Containers = append(plan.Containers, actuator.Container{
 			Name: c.Name, Limit: c.Limit, Declared: p.Declared.Of(c.Name), Floor: floor, Ceiling: c.Ceiling, Desired: target,
+			NotRunning: c.NotRunning,
 		})
 		switch {
 		case target == 0:

@@ -153,6 +153,10 @@ type Container struct {
 	Floor, NoDecreaseFloor, Ceiling cpu.Milli
 	// StartedAt is when the running container started; zero: it does not run.
 	StartedAt time.Time
+	// NotRunning: the kubelet carries no resize of it out now, so it is not raised: see kube.Container.
+	NotRunning bool
+	// Completed: it has ended and is not started again, so its limit no longer matters.
+	Completed bool
 	Restarts  int
 	// EndedAt are the times at which the container ended, as far as the kubelet reports them.
 	EndedAt []time.Time
@@ -259,13 +263,16 @@ func (p *Pod) managed(c Container) bool {
 }
 
 // RestoreLimits are the limits that a restore returns to: the declared ones, but for containers whose
-// CPU request was raised above them. The API server takes no limit below the request.
+// CPU request was raised above them, as the API server takes no limit below the request. A container that has ended
+// for good is not raised.
 func (p *Pod) RestoreLimits() Limits {
 	limits := slices.Clone(p.Declared)
 	for i, l := range limits {
 		for _, c := range p.Containers {
 			if c.Name == l.Container {
-				limits[i].CPU = max(l.CPU, c.RestoreFloor)
+				if limits[i].CPU = max(l.CPU, c.RestoreFloor); c.Completed {
+					limits[i].CPU = min(limits[i].CPU, c.Limit)
+				}
 			}
 		}
 	}

@@ -102,7 +102,7 @@ func (s *state) rollback() *actuator.Move {
 	}
 	m := actuator.Move{UID: s.pod.UID}
 	for _, c := range s.planned(s.Status.RollbackLimits).Containers {
-		if c.Desired > c.Limit {
+		if c.Desired > c.Limit && !c.NotRunning {
 			m.Changes = append(m.Changes, actuator.Change{Container: c.Name, From: c.Limit, To: c.Desired})
 		}
 	}

@@ -116,13 +116,16 @@ func (s *history) apply(t *testing.T, event []string) {
 		factor, err := strconv.ParseFloat(arg(1), 64)
 		must.Succeed(t, err)
 		s.pod.StartupBoost, s.pod.Ready, s.pod.UnreadySince, c.StartedAt, c.InForce = factor, false, s.now, time.Time{}, 0
+		c.NotRunning = true
 	case "starts":
-		c.StartedAt, c.InForce, s.pod.Progress = s.now, c.Limit, actuator.Done
+		c.StartedAt, c.InForce, s.pod.Progress, c.NotRunning = s.now, c.Limit, actuator.Done, false
 	case "ceiling": // LIMIT
 		s.constrain.ceiling = limit(1)
 	case "restart":
 		c.Restarts++
-		c.EndedAt, c.StartedAt = []time.Time{s.now}, s.now
+		c.EndedAt, c.StartedAt, c.NotRunning = []time.Time{s.now}, s.now, false
+	case "ends": // [for good]
+		c.EndedAt, c.StartedAt, c.InForce, c.NotRunning, c.Completed = []time.Time{s.now}, time.Time{}, 0, true, len(event) > 1
 	case "mode":
 		s.pod.Mode = Mode(arg(1))
 	case "latestwins":

@@ -27,6 +27,7 @@ const (
 	ScaledByHPA            Reason = "ScaledByHPA"
 	NoDisruptionAllowed    Reason = "NoDisruptionAllowed"
 	UnhealthyAfterDecrease Reason = "UnhealthyAfterDecrease"
+	ContainerNotRunning    Reason = "ContainerNotRunning"
 	WaitingForQuota        Reason = "WaitingForQuota"
 	StartupBoost           Reason = "StartupBoost"
 	InvalidStartupBoost    Reason = "InvalidStartupBoost"
@@ -134,6 +135,7 @@ var explained = []struct {
 	{ScaledByHPA, "a HorizontalPodAutoscaler scales the pod by its CPU usage, so the pod is not lowered below its declared limit"},
 	{NoDisruptionAllowed, "a PodDisruptionBudget allows no disruption, so the pod is not lowered below its declared limit"},
 	{UnhealthyAfterDecrease, "the pod became not Ready or restarted right after a decrease; the previous limits are restored as far as bounds and quotas allow, and the pod keeps at least its declared limit for a day"},
+	{ContainerNotRunning, "a container does not run; its limit is raised once it does, as it might never start with a higher one"},
 	{WaitingForQuota, "a ResourceQuota of the namespace has no room; the increase waits until it has"},
 	{StartupBoost, "the pod starts, and until it is Ready its limit is at least the declared one times its start-up boost"},
 	{InvalidStartupBoost, "the start-up boost is not a factor above 1 and up to 10, so the pod starts with its declared limit"},

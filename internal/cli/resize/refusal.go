@@ -22,6 +22,7 @@ var refusals = map[podresize.Outcome]string{
 	podresize.LimitRangeRefused: "a LimitRange of the namespace forbids it: MESSAGE",
 	podresize.WouldMutate: "a LimitRange or webhook would change more than this limit, and that could not be reverted: " +
 		"MESSAGE",
+	podresize.NotRunning:    "try again when the container runs: MESSAGE",
 	podresize.NodeRefused:   "the pod's node cannot do it: MESSAGE",
 	podresize.PolicyRefused: "an admission policy or webhook forbids it: MESSAGE",
 	podresize.Invalid:       "Kubernetes calls it invalid: MESSAGE",

@@ -55,7 +55,9 @@ func TestAnswersAsTheRealOne(t *testing.T) {
 			apiserver.WaitFor(t, server.Client, p, "running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
 			kubelet.Answer(p, apiserver.Ignore)
 		}},
-		{Client: c, namespace: "ns", node: kubelet.Node, started: func(*corev1.Pod) {}},
+		{Client: c, namespace: "ns", node: kubelet.Node, started: func(p *corev1.Pod) {
+			memapi.Change(mem, "kubelet", p.Namespace, p.Name, func(p *corev1.Pod) { p.Status = apiserver.Report(p, apiserver.Obey, metav1.Now()) })
+		}},
 	}
 	for _, s := range sides {
 		s.play(t)
