@@ -170,14 +170,19 @@ func planRestore(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, reason str
 	case pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning:
 		return plan{why: "is not running"}
 	}
-	move, external := restore.ToDeclared(pod, declared)
+	back := restore.ToDeclared(pod, declared)
 	var p plan
-	if len(external) > 0 {
-		p.external = "left as it is: another client set " + kube.LimitsText(external)
+	if len(back.External) > 0 {
+		p.external = "left as it is: another client set " + kube.LimitsText(back.External)
 	}
 	switch {
-	case len(move.Changes) > 0:
-		p.move = &move
+	case len(back.Move.Changes) > 0:
+		p.move = &back.Move
+	case len(back.NotRunning) > 0:
+		p.why, p.failed = fmt.Sprintf("container %s does not run: restore it once it does, or delete the pod",
+			strings.Join(back.NotRunning, ", ")), true
+	case !kube.SameLimits(declared, kube.LimitsOf(pod, declared)) && len(back.External) == 0 && len(kube.RestoreFloors(pod, declared)) == 0:
+		p.why = fmt.Sprintf("stays at %s: what has completed is not raised", kube.LimitsText(kube.Limits(pod)))
 	case len(kube.RestoreFloors(pod, declared)) > 0:
 		p.why = fmt.Sprintf("stays at %s: its CPU request was raised above its declared limit", kube.LimitsText(kube.Limits(pod)))
 	default:

@@ -32,10 +32,18 @@ func (r *Cluster) restore(ctx context.Context, c candidate, t *tally) {
 		return
 	}
 	for range tries {
-		move, _ := ToDeclared(pod, c.declared)
-		if len(move.Changes) == 0 { // as it is when read again
+		back := ToDeclared(pod, c.declared)
+		move := back.Move
+		if len(move.Changes) == 0 && len(back.NotRunning) == 0 { // as it is when read again
 			t.restored()
 			return
+		}
+		if len(move.Changes) == 0 {
+			t.awaits(pod, back.NotRunning)
+			return
+		}
+		if move.Raises() {
+			t.before.raises(pod.UID, r.Now())
 		}
 		result := r.resize(ctx, pod, move)
 		if result.Outcome == podresize.QuotaExceeded {

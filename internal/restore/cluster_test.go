@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -39,10 +40,52 @@ func TestLeavesExternalChanges(t *testing.T) {
 		"raised by MBCAS": {2000, true, 1, 0}, "raised by another writer": {700, false, 0, 1}, "never changed": {500, false, 0, 0},
 		"restored": {500, true, 0, 0},
 	} {
-		move, external := ToDeclared(pod("web", c.limit, c.ours), limits(500))
+		back := ToDeclared(pod("web", c.limit, c.ours), limits(500))
+		move, external := back.Move, back.External
 		if len(move.Changes) != c.changes || len(external) != c.external || c.changes > 0 && move.Changes[0].To != 500 {
 			t.Errorf("%s: %+v, external %v", name, move, external)
 		}
+	}
+}
+
+// TestWaitsForNoContainer: pods whose container waits for its next start, or has ended for good. Only what was lowered
+// below the declared limit is left as it is, and only where the container may start again it is named. So is a pod whose
+// container ended right after its limit was raised.
+func TestWaitsForNoContainer(t *testing.T) {
+	down := func(name string, limit cpu.Milli, state corev1.ContainerState, policy corev1.RestartPolicy) *corev1.Pod {
+		p := pod(name, limit, true)
+		p.Status.ContainerStatuses[0].State, p.Spec.RestartPolicy = state, policy
+		return p
+	}
+	waits := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}
+	failed := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+	stuck := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "RunContainerError"}}
+	base := recorded(t, pod("dies", 200, true),
+		down("lowered", 200, waits, corev1.RestartPolicyAlways), down("raised", 2000, waits, corev1.RestartPolicyAlways),
+		down("done", 200, ended, corev1.RestartPolicyOnFailure), down("again", 200, failed, corev1.RestartPolicyOnFailure),
+		down("failed", 200, failed, corev1.RestartPolicyNever), down("stuck", 500, stuck, corev1.RestartPolicyAlways),
+	)
+	r, k, out := cluster(base)
+	k.afterEach = func() {
+		p := &corev1.Pod{}
+		must.Succeed(t, base.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "dies"}, p))
+		if p.Spec.Containers[0].Resources.Limits.Cpu().MilliValue() == 500 {
+			p.Status.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(time.Now().Add(time.Hour))
+			must.Succeed(t, base.Status().Update(t.Context(), p))
+		}
+	}
+	must.Succeed(t, r.Restore(t.Context()))
+	moved := map[string]cpu.Milli{}
+	for _, m := range k.moves {
+		moved[m.UID] = m.Changes[0].To
+	}
+	if want := map[string]cpu.Milli{"raised": 500, "dies": 500}; !maps.Equal(moved, want) || len(k.moves) != len(want) {
+		t.Errorf("resized %+v, want %v", k.moves, want)
+	}
+	if want := "\n4 pods may not run with their declared limits, as a container does not run, or ended meanwhile. Delete such a pod; its " +
+		"owner makes another one:\n  shop/again (app)\n  shop/dies (app)\n  shop/lowered (app)\n  shop/stuck (app)\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("report:\n%s", out)
 	}
 }
 

@@ -4,6 +4,8 @@
 // What it promises, each a test of the same name:
 //   - AcknowledgesAtOnce: a pause is acknowledged as soon as no resize is in flight, however many pods are managed.
 //   - LeavesExternalChanges: a limit that another writer has changed since is not restored.
+//   - WaitsForNoContainer: a pod whose limit is raised only once a container runs is named, and holds nothing up. What is
+//     to be lowered, is.
 //   - WaitsForAllReplicas: nothing is restored while a living replica of the controller has not
 //     acknowledged the pause.
 //   - ReadsPages: records and pods are read page by page, and a pod at its declared limits costs no
@@ -26,21 +28,32 @@ import (
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
-// ToDeclared is the resize that returns a pod to its declared limits; without changes if there is nothing to do. A limit that
-// another writer has set is newer than any record: it stays, and is listed in external.
-func ToDeclared(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) (move actuator.Move, external []v1alpha1.ContainerLimit) {
+// Plan is what a restore does about a pod.
+type Plan struct {
+	Move actuator.Move // the resize; without changes: none
+	// External are limits that another writer has set. They are newer than any record, and stay.
+	External []v1alpha1.ContainerLimit
+	// NotRunning are containers whose limit is raised once they run. A completed one is none of them.
+	NotRunning []string
+}
+
+// ToDeclared is the plan that returns a pod to these declared limits.
+func ToDeclared(pod *corev1.Pod, declared []v1alpha1.ContainerLimit) Plan {
 	ours, limits := kube.PossiblyWrittenByMBCAS(pod), RestoreLimits(pod, declared)
-	move = actuator.Move{UID: string(pod.UID)}
-	for _, l := range kube.Limits(pod) {
-		switch to, ok := limits[l.Name]; {
-		case !ok || to == l.CPULimit:
-		case ours[l.Name]:
-			move.Changes = append(move.Changes, actuator.Change{Container: l.Name, From: l.CPULimit, To: to})
-		default:
-			external = append(external, l)
+	r := Plan{Move: actuator.Move{UID: string(pod.UID)}}
+	for _, c := range kube.Containers(pod) {
+		name, limit := c.Spec.Name, c.Limit()
+		switch to, ok := limits[name]; {
+		case !ok || limit == 0 || to == limit:
+		case !ours[name]:
+			r.External = append(r.External, v1alpha1.ContainerLimit{Name: name, CPULimit: limit})
+		case to < limit || c.Runs():
+			r.Move.Changes = append(r.Move.Changes, actuator.Change{Container: name, From: limit, To: to})
+		case !c.Completed(pod.Spec.RestartPolicy):
+			r.NotRunning = append(r.NotRunning, name)
 		}
 	}
-	return move, external
+	return r
 }
 
 // AddRecorded adds the declared limits that PodAllocations record.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/actuator/podresize"
@@ -28,7 +29,10 @@ type tally struct {
 	looked   int // pods with a record
 	already  int // at their declared limits when first looked at
 	external int // left as another writer set them
-	done     int // restored by this run
+	// waiting are pods that a container keeps from their declared limits. Nothing waits for them.
+	waiting []string
+	raised  map[types.UID]time.Time // when a limit of a pod was raised, in all passes
+	done    int                     // restored by this run
 	// undone counts by cause, and named are the first of them.
 	undone map[string]int
 	named  []string
@@ -40,7 +44,7 @@ type tally struct {
 }
 
 func newTally(out io.Writer, now func() time.Time) *tally {
-	return &tally{out: out, now: now, told: now(), undone: map[string]int{}, sick: map[string]int{}}
+	return &tally{out: out, now: now, told: now(), undone: map[string]int{}, sick: map[string]int{}, raised: map[types.UID]time.Time{}}
 }
 
 // look counts a pod as a page shows it, and says whether it is to be restored.
@@ -55,17 +59,27 @@ func (t *tally) look(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, known 
 		return false
 	}
 	t.count(&t.looked)
-	move, external := ToDeclared(pod, declared)
-	if len(move.Changes) > 0 {
+	switch back := ToDeclared(pod, declared); {
+	case len(back.Move.Changes) > 0:
 		return true
-	}
-	if len(external) > 0 {
+	case len(back.NotRunning) > 0:
+		t.awaits(pod, back.NotRunning)
+		return false
+	case len(back.External) > 0:
 		t.count(&t.external)
+		return false
+	}
+	if failed := failedStarts(pod); len(failed) > 0 {
+		t.awaits(pod, failed)
 		return false
 	}
 	limits := RestoreLimits(pod, declared)
 	if progress, said := podresize.Check(pod, limits, pod.Generation); ours && progress != actuator.Done {
 		t.leave(pod, "not yet in force", fmt.Sprintf("%v: %s", progress, said))
+		return false
+	}
+	if ended := t.before.endedSince(pod); len(ended) > 0 {
+		t.awaits(pod, ended)
 		return false
 	}
 	t.count(&t.already)
@@ -96,6 +110,47 @@ func (t *tally) leave(pod *corev1.Pod, cause, message string) {
 	}
 	t.mu.Unlock()
 	t.progress()
+}
+
+// failedStarts are the containers that failed to start with a limit of MBCAS. A resize that the kubelet has
+// not carried out may be the cause, and no controller is left to lower the limit.
+func failedStarts(pod *corev1.Pod) (names []string) {
+	ours := kube.WrittenByMBCAS(pod)
+	for _, c := range kube.Containers(pod) {
+		if c.FailedStart() && ours[c.Spec.Name] {
+			names = append(names, c.Spec.Name)
+		}
+	}
+	return names
+}
+
+// raises notes that a limit of a pod was raised.
+func (t *tally) raises(pod types.UID, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.raised[pod] = at
+}
+
+// endedSince are the containers that have ended since a limit of the pod was raised. The kubelet may not have
+// written the CPU quota of the pod's cgroup for it: see kube.Container.Runs.
+func (t *tally) endedSince(pod *corev1.Pod) (names []string) {
+	t.mu.Lock()
+	at, raised := t.raised[pod.UID]
+	t.mu.Unlock()
+	for _, c := range kube.Containers(pod) {
+		if raised && c.Limit() > 0 && !c.Completed(pod.Spec.RestartPolicy) &&
+			(!c.Runs() || !c.Status.State.Running.StartedAt.Time.Before(at.Truncate(time.Second))) {
+			names = append(names, c.Spec.Name)
+		}
+	}
+	return names
+}
+
+// awaits counts a pod that a container keeps from its declared limits, as it does not run.
+func (t *tally) awaits(pod *corev1.Pod, containers []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting = append(t.waiting, fmt.Sprintf("%s/%s (%s)", pod.Namespace, pod.Name, strings.Join(containers, ", ")))
 }
 
 // webhooksFail is after how many requests in a row that a webhook did not answer the other pods of
@@ -160,14 +215,25 @@ func (t *tally) add(pass *tally) {
 		return
 	}
 	t.looked, t.external, t.lost = pass.looked, pass.external, pass.lost
-	t.undone, t.named = pass.undone, pass.named
+	t.undone, t.named, t.waiting = pass.undone, pass.named, pass.waiting
 }
 
 // summary is the report in a sentence.
 func (t *tally) summary(took time.Duration, records int) string {
-	return fmt.Sprintf("%d pods restored in %v, %d at their declared limits before, %d left as another client set them, %d not restored; "+
+	text := fmt.Sprintf("%d pods restored in %v, %d at their declared limits before, %d left as another client set them, %d not restored; "+
 		"%d records are of pods that do not run any more",
 		t.done, took.Round(time.Second), t.already, t.external, sum(t.undone), max(0, records-t.looked))
+	if len(t.waiting) == 0 {
+		return text
+	}
+	slices.Sort(t.waiting)
+	named := t.waiting[:min(len(t.waiting), mostNamed)]
+	text += fmt.Sprintf("\n%d pods may not run with their declared limits, as a container does not run, or ended meanwhile. "+
+		"Delete such a pod; its owner makes another one:\n  %s", len(t.waiting), strings.Join(named, "\n  "))
+	if more := len(t.waiting) - len(named); more > 0 {
+		text += fmt.Sprintf("\n  and %d more", more)
+	}
+	return text
 }
 
 // left is the error that says what is not restored; nil if all is.
