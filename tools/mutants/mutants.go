@@ -5,7 +5,8 @@ var (
 	schedules = suite{"internal/controller", "^(TestSchedules|TestKnownSchedules|TestCrashes)$"}
 	first     = suite{"internal/controller", "^TestTheAllocationHasTheRecordFirst$"}
 	stale     = suite{"internal/controller", "^TestStaleMovesNothing$"}
-	patches   = suite{"actuator/podresize", "^TestNothingIsSent$"}
+	patches   = suite{"actuator/podresize", "^(TestNothingIsSent|TestRaisesOnlyWhatRuns)$"}
+	restores  = suite{"internal/restore", "^TestWaitsForNoContainer$"}
 	plans     = suite{"actuator", "."}
 	rules     = suite{"internal/lifecycle", "."}
 	lives     = suite{"internal/liveness", "."}
@@ -21,7 +22,53 @@ var mutants = []mutant{
 	},
 	{
 		"a resize does not look at the limit that it was decided at", "actuator/podresize/patch.go",
-		`case limit.Cmp(quantity(ch.From)) != 0:`, `case limit.Cmp(quantity(ch.From)) != 0 && ch.From == 0:`, patches,
+		`limit.Cmp(kube.Quantity(ch.From)) != 0:`, `limit.Cmp(kube.Quantity(ch.From)) != 0 && ch.From == 0:`, patches,
+	},
+	{
+		"a container is raised that does not run", "internal/kube/pod.go",
+		`c.Status.State.Running != nil && (!c.Sidecar`, `c.Status.State.Terminated == nil && (!c.Sidecar`, schedules,
+	},
+	{
+		"a sidecar is raised before it has started", "internal/kube/pod.go",
+		`(!c.Sidecar || ptr.Deref(c.Status.Started, false))`, `(!c.Sidecar || c.Status.Started != nil)`, schedules,
+	},
+	{
+		"a restore waits for a container that has ended for good", "internal/kube/pod.go",
+		`policy == corev1.RestartPolicyOnFailure && succeeded)`,
+		`policy == corev1.RestartPolicyOnFailure && !succeeded)`, schedules,
+	},
+	{
+		"a restore does not wait for a container that failed", "internal/kube/pod.go",
+		`succeeded := c.Status.State.Terminated.ExitCode == 0`,
+		`succeeded := c.Status.State.Terminated.ExitCode >= 0`, restores,
+	},
+	{
+		"a resize does not look at what runs", "actuator/podresize/patch.go",
+		`case ch.To > ch.From && !c.Runs():`, `case ch.To > ch.From && !c.Runs() && ch.From == 0:`, patches,
+	},
+	{
+		"a plan raises what does not run", "actuator/plan.go",
+		`case change > 0 && c.NotRunning:`, `case change > 0 && c.NotRunning && c.Limit == 0:`, plans,
+	},
+	{
+		"a planned restore raises what does not run", "actuator/plan.go",
+		`case c.Limit < c.Declared && c.NotRunning:`, `case c.Limit < 0 && c.NotRunning:`, plans,
+	},
+	{
+		"a rollback raises what does not run", "internal/lifecycle/rollback.go",
+		`if c.Desired > c.Limit && !c.NotRunning {`, `if c.Desired > c.Limit {`, rules,
+	},
+	{
+		"a revert raises what does not run", "internal/lifecycle/inflight.go",
+		`if to != c.Limit && !(to > c.Limit && c.NotRunning) {`, `if to != c.Limit {`, rules,
+	},
+	{
+		"an uninstall waits for what does not run", "internal/restore/declared.go",
+		`case to < limit || c.Runs():`, `case to < limit || !c.Completed(pod.Spec.RestartPolicy):`, restores,
+	},
+	{
+		"an uninstall does not name what ended meanwhile", "internal/restore/candidate.go",
+		`if move.Raises() {`, `if move.Raises() && c.declared == nil {`, restores,
 	},
 	{
 		"a pod is resized before its declared limits are in the ledger", "internal/controller/pod.go",

@@ -25,6 +25,7 @@ type pod struct {
 	ledgered, recorded Limits
 	external           time.Time // when another writer last changed a limit of a pod with a record
 	flight             flight
+	ended              []string // containers, for good
 	records
 }
 
@@ -112,6 +113,11 @@ func (c *checker) take(e *Event) {
 		c.resized(e)
 	case Audited:
 		c.audited(e)
+	case Uninstalled:
+		c.raised(e)
+		c.pod(e.Pod).limits, c.pod(e.Pod).flight = maps.Clone(e.Limits), flight{}
+	case Completed:
+		c.pod(e.Pod).ended = e.NotRunning
 	case Actuated:
 		c.pod(e.Pod).flight = flight{}
 	case Gone:
@@ -127,13 +133,7 @@ func (c *checker) take(e *Event) {
 	case Woken:
 		c.life(e.By).woken = e.At
 	case Shown:
-		l := c.life(e.By)
-		s := seen{node: e.Node, stamp: e.Stamp, shown: e.At, first: e.First}
-		if e.Pod != "" {
-			l.decisions[e.Pod] = s
-		} else {
-			l.renewals[e.Node] = s
-		}
+		c.shown(e)
 	case Looked:
 		c.looked(e)
 	case Crashed:
@@ -154,6 +154,16 @@ func (c *checker) take(e *Event) {
 		c.fail(6, "%s still writes: %s %s %v %s", e.By, e.Kind, e.Pod, e.Limits, e.Text)
 	}
 	c.unaudited(e)
+}
+
+// shown notes what the cache of a process shows.
+func (c *checker) shown(e *Event) {
+	l, s := c.life(e.By), seen{node: e.Node, stamp: e.Stamp, shown: e.At, first: e.First}
+	if e.Pod != "" {
+		l.decisions[e.Pod] = s
+	} else {
+		l.renewals[e.Node] = s
+	}
 }
 
 // created takes in a pod as its owner declares it.

@@ -28,30 +28,32 @@ func (l Limits) String() string {
 type Kind string
 
 const (
-	Created   Kind = "created"   // a pod, with the limits that its owner declared
-	Gone      Kind = "gone"      // a pod
-	External  Kind = "external"  // another writer set limits
-	Sent      Kind = "sent"      // a process handed a resize to its connection
-	Resized   Kind = "resized"   // the API server stored a resize of a process
-	Audited   Kind = "audited"   // a process wrote an audit record
-	Ledgered  Kind = "ledgered"  // a process recorded declared limits in the ledger
-	Recorded  Kind = "recorded"  // a process recorded declared limits in the PodAllocation
-	Wrote     Kind = "wrote"     // a process stored anything else
-	Actuated  Kind = "actuated"  // the kubelet reports that it has carried a resize out, or never will
-	Looked    Kind = "looked"    // a process began to reconcile a node
-	Renewed   Kind = "renewed"   // an agent renewed its Lease
-	Published Kind = "published" // an agent published, or confirmed, a decision
-	Shown     Kind = "shown"     // the cache of a process shows a renewal or a decision (of Pod)
-	Started   Kind = "started"   // a process
-	Crashed   Kind = "crashed"   // a process
-	Woken     Kind = "woken"     // a process that was stopped: its caches show what was
-	Forgotten Kind = "forgotten" // a user deleted the PodAllocation of a pod, or, where Pod is "", the ledger of a node
-	Admission Kind = "admission" // from here on admission answers otherwise in a namespace
-	Told      Kind = "told"      // a user chose another mode for the namespace of a pod
-	Quiet     Kind = "quiet"     // from here on no input changes
-	Endless   Kind = "endless"   // a process reconciles a node again and again, at the same moment
-	Stirred   Kind = "stirred"   // inputs change again
-	Restored  Kind = "restored"  // everything was told to return to declared limits, and had the time to
+	Created     Kind = "created"     // a pod, with the limits that its owner declared
+	Gone        Kind = "gone"        // a pod
+	External    Kind = "external"    // another writer set limits
+	Sent        Kind = "sent"        // a process handed a resize to its connection
+	Resized     Kind = "resized"     // the API server stored a resize of a process
+	Audited     Kind = "audited"     // a process wrote an audit record
+	Ledgered    Kind = "ledgered"    // a process recorded declared limits in the ledger
+	Recorded    Kind = "recorded"    // a process recorded declared limits in the PodAllocation
+	Wrote       Kind = "wrote"       // a process stored anything else
+	Uninstalled Kind = "uninstalled" // an uninstall, or a user with the plugin, restored declared limits
+	Completed   Kind = "completed"   // containers of a pod, for good: these are in NotRunning
+	Actuated    Kind = "actuated"    // the kubelet reports that it has carried a resize out, or never will
+	Looked      Kind = "looked"      // a process began to reconcile a node
+	Renewed     Kind = "renewed"     // an agent renewed its Lease
+	Published   Kind = "published"   // an agent published, or confirmed, a decision
+	Shown       Kind = "shown"       // the cache of a process shows a renewal or a decision (of Pod)
+	Started     Kind = "started"     // a process
+	Crashed     Kind = "crashed"     // a process
+	Woken       Kind = "woken"       // a process that was stopped: its caches show what was
+	Forgotten   Kind = "forgotten"   // a user deleted the PodAllocation of a pod, or, where Pod is "", the ledger of a node
+	Admission   Kind = "admission"   // from here on admission answers otherwise in a namespace
+	Told        Kind = "told"        // a user chose another mode for the namespace of a pod
+	Quiet       Kind = "quiet"       // from here on no input changes
+	Endless     Kind = "endless"     // a process reconciles a node again and again, at the same moment
+	Stirred     Kind = "stirred"     // inputs change again
+	Restored    Kind = "restored"    // everything was told to return to declared limits, and had the time to
 )
 
 // Event is one thing that happened. Which fields are set depends on its kind.
@@ -66,6 +68,7 @@ type Event struct {
 	Template  bool   // with Created: the template of the pod's owner has these limits
 
 	Before, Limits Limits
+	NotRunning     []string // with Resized: containers that do not run, so that the kubelet would not carry it out
 	// Of resizes: Guarded says that the request named the UID and the version of the pod, Other what it
 	// changed beside CPU limits, and Mutated that admission did that.
 	Guarded, Mutated bool

@@ -7,19 +7,29 @@ import (
 	"time"
 )
 
-// Invariants are the seven, in words.
+// Invariants are those that a history shows, by their numbers in the design.
 var Invariants = [...]string{
-	1: "A managed container's limit stays within its floor and ceiling; nothing else of a pod changes.",
-	2: "No resize before the declared limit is recorded; restore returns exactly to it.",
-	3: "No write to a pod whose UID, node, or externally changed limit differs from what the decision saw.",
-	4: "At most one decrease in flight per pod; an increase may supersede it. Rate limits hold.",
-	5: "No decision on stale data.",
-	6: "When inputs stop changing, writes stop.",
-	7: "Every resize leaves an audit record; no record without an attempt.",
+	1:  "A managed container's limit stays within its floor and ceiling; nothing else of a pod changes.",
+	2:  "No resize before the declared limit is recorded; restore returns exactly to it.",
+	3:  "No write to a pod whose UID, node, or externally changed limit differs from what the decision saw.",
+	4:  "At most one decrease in flight per pod; an increase may supersede it. Rate limits hold.",
+	5:  "No decision on stale data.",
+	6:  "When inputs stop changing, writes stop.",
+	7:  "Every resize leaves an audit record; no record without an attempt.",
+	10: "A limit is raised only while its container runs.",
 }
 
 func (c *checker) fail(invariant int, format string, args ...any) {
 	c.found = append(c.found, Violation{invariant, c.at, fmt.Sprintf(format, args...)})
+}
+
+// raised: what a resize raises runs.
+func (c *checker) raised(e *Event) {
+	for name, l := range e.Limits {
+		if l > e.Before[name] && slices.Contains(e.NotRunning, name) {
+			c.fail(10, "%s, %s: raised from %v to %v", e.Pod, name, e.Before[name], l)
+		}
+	}
 }
 
 func (c *checker) resized(e *Event) {
@@ -27,6 +37,7 @@ func (c *checker) resized(e *Event) {
 	if e.Other != "" && (!e.Mutated || l.mutated[p.namespace]) {
 		c.fail(1, "the resize of %s changes %s", e.Pod, e.Other)
 	}
+	c.raised(e)
 	if !e.Guarded {
 		c.fail(3, "the resize of %s names no UID or no version", e.Pod)
 	}
@@ -243,14 +254,23 @@ func (c *checker) unaudited(e *Event) {
 	}
 }
 
-// restored: every pod with a record is back at what its owner set. Of one whose declared limits are known
-// nowhere, the status says so, until its PodAllocation is deleted.
+// restored: every pod with a record is back at what its owner set, or has ended for good with less. Of one whose
+// declared limits are known nowhere, the status says so, until its PodAllocation is deleted.
 func (c *checker) restored() {
 	for uid, p := range c.pods {
 		if p.lost && p.said && (p.reason == "" || p.reason == unknown) {
 			continue
 		}
-		if (p.recorded != nil || p.declared) && p.limits != nil && !maps.Equal(p.limits, p.owners) {
+		if p.reason == waits && len(p.ended) > 0 {
+			c.fail(2, "%s waits for containers that have ended for good: %v", uid, p.ended)
+		}
+		limits := maps.Clone(p.limits)
+		for name, l := range limits {
+			if slices.Contains(p.ended, name) {
+				limits[name] = max(l, p.owners[name])
+			}
+		}
+		if (p.recorded != nil || p.declared) && limits != nil && !maps.Equal(limits, p.owners) {
 			c.fail(2, "%s ends at %v, its owner declared %v", uid, p.limits, p.owners)
 		}
 	}

@@ -26,6 +26,9 @@ type records struct {
 // unknown is the reason that a PodAllocation has where its pod's declared limits are known nowhere.
 const unknown = "DeclaredLimitUnknown"
 
+// waits is the reason that a PodAllocation has whose restore waits for a container to run.
+const waits = "ContainerNotRunning"
+
 // isKnown: a process has seen or written a record. It rewrites one that is deleted.
 func (r *records) isKnown(by string) {
 	if r.known == nil {

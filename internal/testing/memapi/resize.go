@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -21,11 +22,9 @@ import (
 func (s *Server) resize(w write, current, changed client.Object) (client.Object, *apierrors.StatusError) {
 	before, asked := current.(*corev1.Pod), changed.(*corev1.Pod)
 	next := before.DeepCopy()
-	for i := range next.Spec.Containers {
-		next.Spec.Containers[i].Resources = asked.Spec.Containers[i].Resources
-	}
-	for i := range next.Spec.InitContainers {
-		next.Spec.InitContainers[i].Resources = asked.Spec.InitContainers[i].Resources
+	from := containers(asked)
+	for i, c := range containers(next) {
+		c.Resources = from[i].Resources
 	}
 	if errs := invalid(before, next); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(groupKind(w.kind), w.name.Name, errs)
@@ -55,12 +54,27 @@ func mustKind(o client.Object) Kind {
 	return k
 }
 
+// containers are those of a pod and then its init containers.
+func containers(pod *corev1.Pod) (list []*corev1.Container) {
+	for i := range pod.Spec.Containers {
+		list = append(list, &pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.InitContainers {
+		list = append(list, &pod.Spec.InitContainers[i])
+	}
+	return list
+}
+
 // invalid are what the API server does not store.
 func invalid(before, after *corev1.Pod) (errs field.ErrorList) {
-	for i, c := range after.Spec.Containers {
+	was := containers(before)
+	for i, c := range containers(after) {
 		path := field.NewPath("spec", "containers").Index(i).Child("resources")
+		if n := i - len(after.Spec.Containers); n >= 0 {
+			path = field.NewPath("spec", "initContainers").Index(n).Child("resources")
+		}
 		limit, request := c.Resources.Limits[corev1.ResourceCPU], c.Resources.Requests[corev1.ResourceCPU]
-		_, had := before.Spec.Containers[i].Resources.Limits[corev1.ResourceCPU]
+		_, had := was[i].Resources.Limits[corev1.ResourceCPU]
 		switch {
 		case had && limit.IsZero():
 			errs = append(errs, field.Forbidden(path.Child("limits"), "resource limits cannot be removed"))
@@ -95,13 +109,10 @@ func (s *Server) charge(w write, before, after *corev1.Pod) (charged []*corev1.R
 	return charged, nil
 }
 
-// total is the sum of a pod's CPU limits in thousandths.
-func total(pod *corev1.Pod) (sum int64) {
-	for _, c := range pod.Spec.Containers {
-		limit := c.Resources.Limits[corev1.ResourceCPU]
-		sum += limit.MilliValue()
-	}
-	return sum
+// total is the pod's CPU limit in thousandths, as quotas count it.
+func total(pod *corev1.Pod) int64 {
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	return limits.Cpu().MilliValue()
 }
 
 // Credit does what the quota controller does: it counts the pods.
@@ -131,10 +142,10 @@ func (s *Server) noteManagers(w write, before, after *corev1.Pod) {
 	if w.sub != "resize" {
 		return
 	}
-	writers := maps.Clone(s.writers[after.UID])
-	for i, c := range after.Spec.Containers {
+	writers, was := maps.Clone(s.writers[after.UID]), containers(before)
+	for i, c := range containers(after) {
 		limit := c.Resources.Limits[corev1.ResourceCPU]
-		if limit.Cmp(before.Spec.Containers[i].Resources.Limits[corev1.ResourceCPU]) != 0 {
+		if limit.Cmp(was[i].Resources.Limits[corev1.ResourceCPU]) != 0 {
 			writers[c.Name] = writer{w.manager, s.Now()}
 		}
 	}
@@ -146,8 +157,8 @@ func (s *Server) noteManagers(w write, before, after *corev1.Pod) {
 
 // setManagers writes managedFields: the creator's, and those of resizes.
 func (s *Server) setManagers(pod *corev1.Pod, writers map[string]writer) {
-	entry := func(manager, sub string, at time.Time, containers map[string]any) metav1.ManagedFieldsEntry {
-		raw, err := json.Marshal(map[string]any{"f:spec": map[string]any{"f:containers": containers}})
+	entry := func(manager, sub string, at time.Time, spec map[string]any) metav1.ManagedFieldsEntry {
+		raw, err := json.Marshal(map[string]any{"f:spec": spec})
 		if err != nil {
 			panic(err) // it is maps of strings
 		}
@@ -157,19 +168,28 @@ func (s *Server) setManagers(pod *corev1.Pod, writers map[string]writer) {
 		}
 	}
 	of, created, last := map[string]map[string]any{}, map[string]any{}, map[string]time.Time{}
-	for _, c := range pod.Spec.Containers {
-		name := fmt.Sprintf(`k:{"name":%q}`, c.Name)
+	add := func(spec map[string]any, list, name string, fields map[string]any) {
+		if spec[list] == nil {
+			spec[list] = map[string]any{}
+		}
+		spec[list].(map[string]any)[fmt.Sprintf(`k:{"name":%q}`, name)] = fields
+	}
+	for i, c := range containers(pod) {
+		list := "f:containers"
+		if i >= len(pod.Spec.Containers) {
+			list = "f:initContainers"
+		}
 		limit := map[string]any{"f:resources": map[string]any{"f:limits": map[string]any{"f:cpu": map[string]any{}}}}
 		w := writers[c.Name]
 		if w.manager == "" {
-			created[name] = limit
+			add(created, list, c.Name, limit)
 			continue
 		}
-		created[name] = map[string]any{".": map[string]any{}}
+		add(created, list, c.Name, map[string]any{".": map[string]any{}})
 		if of[w.manager] == nil {
 			of[w.manager] = map[string]any{}
 		}
-		of[w.manager][name] = limit
+		add(of[w.manager], list, c.Name, limit)
 		if w.at.After(last[w.manager]) {
 			last[w.manager] = w.at
 		}
@@ -185,9 +205,9 @@ func (s *Server) setManagers(pod *corev1.Pod, writers map[string]writer) {
 // Resize changes CPU limits as another writer does.
 func (s *Server) Resize(actor string, pod *corev1.Pod, limits map[string]int64) error {
 	next := pod.DeepCopy()
-	for i := range next.Spec.Containers {
-		if m, ok := limits[next.Spec.Containers[i].Name]; ok {
-			next.Spec.Containers[i].Resources.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(m, resource.DecimalSI)
+	for _, c := range containers(next) {
+		if m, ok := limits[c.Name]; ok {
+			c.Resources.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(m, resource.DecimalSI)
 		}
 	}
 	w := write{actor: actor, manager: actor, kind: mustKind(pod), verb: "patch", sub: "resize", name: client.ObjectKeyFromObject(pod)}

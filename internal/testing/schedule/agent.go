@@ -209,12 +209,12 @@ func (w *world) decideStep(name, limit, price string, script []string) {
 	d := &decision{Decision: v1alpha1.Decision{
 		Budget: 100, Demand: first, Floor: 10, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing,
 	}}
-	for i, c := range pod.Spec.Containers {
+	for i, c := range kube.Containers(pod) {
 		to := first
 		if i > 0 {
 			to = max(10, first/5)
 		}
-		d.limits = append(d.limits, v1alpha1.ContainerLimit{Name: c.Name, CPULimit: to})
+		d.limits = append(d.limits, v1alpha1.ContainerLimit{Name: c.Spec.Name, CPULimit: to})
 	}
 	if err := d.Price.UnmarshalText([]byte(price)); err == nil {
 		w.agents[pod.Spec.NodeName].decide(pod.UID, d, script)

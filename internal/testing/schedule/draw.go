@@ -70,8 +70,12 @@ var weighted = []struct {
 		return fmt.Sprintf("resize %s %s", d.pod(), d.of("150", "300", "500", "500", "750", "2000", "50"))
 	}},
 	{3, func(d drawer) string {
-		return fmt.Sprintf("%s %s", d.of("replace", "replace", "delete", "create", "create"), d.pod())
+		return fmt.Sprintf("%s %s%s", d.of("replace", "replace", "delete", "create", "create"), d.pod(), d.of("", "", " init", " unseen"))
 	}},
+	{4, func(d drawer) string {
+		return fmt.Sprintf("down %s %s", d.pod(), d.of("first", "last", "done", "unready"))
+	}},
+	{3, func(d drawer) string { return "up " + d.pod() }},
 	{3, func(d drawer) string { return fmt.Sprintf("harm %s %s", d.pod(), d.of("unready", "restart", "well")) }},
 	{2, func(d drawer) string {
 		return fmt.Sprintf("annotate %s %s", d.pod(), d.of("mbcas.io/managed false", "mbcas.io/managed none", "mbcas.io/max-cpu 600m",
@@ -90,7 +94,7 @@ var weighted = []struct {
 		return fmt.Sprintf("webhook %s %s", d.of(Namespaces...), d.of("none", "none", "down", "deny", "hang", "mutate"))
 	}},
 	{2, func(d drawer) string { return "forget " + d.of("p1", "p2", "p3", "n1", "n2") }},
-	{2, func(d drawer) string { return "pause " + d.of("true", "false", "false") }},
+	{2, func(d drawer) string { return d.of("pause true", "pause false", "pause false", "uninstall") }},
 	{4, func(d drawer) string {
 		return fmt.Sprintf("start %s%s", d.process(), d.of("", "", "", " stale", " 1m", " -1m"))
 	}},

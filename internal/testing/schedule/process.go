@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/faults"
 	"github.com/mbcas/mbcas/internal/testing/history"
 	"github.com/mbcas/mbcas/internal/testing/memapi"
@@ -314,10 +315,27 @@ func (a auditor) Handle(_ context.Context, r slog.Record) error {
 
 func containerLimits(pod *corev1.Pod) history.Limits {
 	limits := history.Limits{}
-	for _, c := range pod.Spec.Containers {
-		limits[c.Name] = milli(c.Resources.Limits)
+	for _, c := range kube.Containers(pod) {
+		limits[c.Spec.Name] = milli(c.Spec.Resources.Limits)
 	}
 	return limits
+}
+
+// down are the containers of a pod of which its kubelet carries no resize out, in a simpler rule than production's.
+func down(pod *corev1.Pod) (names []string) {
+	run := map[string]bool{}
+	for _, s := range pod.Status.ContainerStatuses {
+		run[s.Name] = s.State.Running != nil
+	}
+	for _, s := range pod.Status.InitContainerStatuses {
+		run[s.Name] = s.State.Running != nil && s.Started != nil && *s.Started
+	}
+	for name := range containerLimits(pod) {
+		if !run[name] {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func milli(list corev1.ResourceList) cpu.Milli {

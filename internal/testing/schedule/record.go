@@ -87,12 +87,16 @@ func (w *world) storedPod(e memapi.Event, p *process) {
 		})
 	case after == nil:
 		w.note(history.Event{Kind: history.Gone, Pod: string(before.UID)})
+	case e.Sub == "resize" && e.Actor == uninstaller:
+		w.note(history.Event{
+			Kind: history.Uninstalled, Pod: string(after.UID), Before: containerLimits(before), Limits: containerLimits(after), NotRunning: down(before),
+		})
 	case e.Sub == "resize" && p == nil:
 		w.note(history.Event{Kind: history.External, Pod: string(after.UID), Before: containerLimits(before), Limits: containerLimits(after)})
 	case e.Sub == "resize":
 		w.note(history.Event{
 			Kind: history.Resized, By: p.life, Pod: string(after.UID), Node: after.Spec.NodeName,
-			Before: containerLimits(before), Limits: containerLimits(after),
+			Before: containerLimits(before), Limits: containerLimits(after), NotRunning: down(before),
 			Guarded: e.UID == before.UID && e.Version == before.ResourceVersion, Other: others(before, after),
 			Mutated: w.webhooks[after.Namespace] == "mutate",
 		})
@@ -108,9 +112,9 @@ func (w *world) storedPod(e memapi.Event, p *process) {
 // others names what a resize changed beside CPU limits; "" for nothing.
 func others(before, after *corev1.Pod) string {
 	b, a := before.DeepCopy(), after.DeepCopy()
-	for i := range b.Spec.Containers {
-		for _, pod := range []*corev1.Pod{b, a} {
-			delete(pod.Spec.Containers[i].Resources.Limits, corev1.ResourceCPU)
+	for _, pod := range []*corev1.Pod{b, a} {
+		for _, c := range kube.Containers(pod) {
+			delete(c.Spec.Resources.Limits, corev1.ResourceCPU)
 		}
 	}
 	switch {

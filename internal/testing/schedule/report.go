@@ -32,8 +32,11 @@ func (c *Campaign) Report() string {
 // invariants is a table of how often each is broken.
 func invariants(b *strings.Builder, head string, broken map[int]int) {
 	fmt.Fprintf(b, "| invariant | | %s |\n| --- | --- | --- |\n", head)
-	for i := 1; i < len(history.Invariants); i++ {
-		fmt.Fprintf(b, "| %d | %s | %d |\n", i, history.Invariants[i], broken[i])
+	for i, invariant := range history.Invariants {
+		if invariant == "" {
+			continue
+		}
+		fmt.Fprintf(b, "| %d | %s | %d |\n", i, invariant, broken[i])
 	}
 }
 

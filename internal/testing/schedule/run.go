@@ -97,6 +97,7 @@ func (w *world) mend() {
 		w.webhook(ns, "none")
 	}
 	for _, name := range podNames(w.pods) {
+		w.up(name)
 		w.harm(name, "well")
 	}
 	w.play([]string{"pause", "false"})

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/actuator/podresize"
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/restore"
@@ -48,9 +49,11 @@ func init() {
 		"sync":    func(w *world, a []string) { w.kubelet(a[0], w.kubelets[a[0]]) },
 		"resize":  func(w *world, a []string) { w.resize(a[0], int64(number(a[1]))) },
 		"delete":  func(w *world, a []string) { w.remove(a[0]) },
-		"create":  func(w *world, a []string) { w.run(a[0]) },
-		"replace": func(w *world, a []string) { w.remove(a[0]); w.run(a[0]) },
+		"create":  func(w *world, a []string) { w.run(a[0], a[1:]...) },
+		"replace": func(w *world, a []string) { w.remove(a[0]); w.run(a[0], a[1:]...) },
 		"harm":    func(w *world, a []string) { w.harm(a[0], a[1]) },
+		"down":    func(w *world, a []string) { w.down(a[0], a[1]) },
+		"up":      func(w *world, a []string) { w.up(a[0]) },
 		"annotate": func(w *world, a []string) {
 			w.changePod(a[0], func(p *corev1.Pod) {
 				p.Annotations = map[string]string{a[1]: a[2]}
@@ -62,13 +65,14 @@ func init() {
 		"mode": func(w *world, a []string) {
 			memapi.Change(w.api, "user", "", a[0], func(n *corev1.Namespace) { n.Labels = map[string]string{kube.ModeLabel: a[1]} })
 		},
-		"node":    (*world).nodeStep,
-		"hpa":     (*world).hpa,
-		"pdb":     (*world).pdb,
-		"quota":   (*world).quota,
-		"credit":  func(w *world, _ []string) { w.api.Credit() },
-		"webhook": func(w *world, a []string) { w.webhook(a[0], a[1]) },
-		"forget":  func(w *world, a []string) { w.forget(a[0]) },
+		"node":      (*world).nodeStep,
+		"hpa":       (*world).hpa,
+		"pdb":       (*world).pdb,
+		"quota":     (*world).quota,
+		"credit":    func(w *world, _ []string) { w.api.Credit() },
+		"webhook":   func(w *world, a []string) { w.webhook(a[0], a[1]) },
+		"uninstall": func(w *world, _ []string) { w.uninstall() },
+		"forget":    func(w *world, a []string) { w.forget(a[0]) },
 		"pause": func(w *world, a []string) {
 			c := newClient(w.api, "user", nil)
 			_ = restore.Pause(w.context(), c, w.Namespace, "user", a[0]) // the API in memory takes it
@@ -79,7 +83,7 @@ func init() {
 // arguments are how many of them a verb needs.
 var arguments = map[string]int{
 	"wait": 1, "reconcile": 2, "show": 2, "crash": 1, "start": 1, "stop": 1, "continue": 1, "renew": 1, "decide": 3, "publish": 1, "agent": 2,
-	"kubelet": 2, "sync": 1, "resize": 2, "delete": 1, "create": 1, "replace": 1, "harm": 2, "annotate": 3, "mode": 2, "node": 2,
+	"kubelet": 2, "sync": 1, "resize": 2, "delete": 1, "create": 1, "replace": 1, "harm": 2, "down": 2, "up": 1, "annotate": 3, "mode": 2, "node": 2,
 	"hpa": 1, "pdb": 1, "quota": 2, "webhook": 2, "forget": 1, "pause": 1,
 }
 
@@ -232,6 +236,56 @@ func (w *world) harm(name, how string) {
 	})
 }
 
+// down has a container of a pod end: with an error, so that it waits for its next start, or successfully, which is for
+// good in a job. One that is unready runs; if it is a sidecar, it has not started.
+func (w *world) down(name, how string) {
+	now := metav1.NewTime(w.now.Truncate(time.Second))
+	w.changePod(name, func(p *corev1.Pod) {
+		list := kube.Containers(p)
+		c := list[len(list)-1]
+		if how == "first" {
+			c = list[0]
+		}
+		s := c.Status
+		if s == nil || s.State.Running == nil {
+			return
+		}
+		s.Ready, s.Started = false, new(false)
+		ended := &corev1.ContainerStateTerminated{FinishedAt: now, ExitCode: 1}
+		switch {
+		case how == "unready":
+		case how == "done" && p.Spec.RestartPolicy == corev1.RestartPolicyOnFailure:
+			ended.ExitCode = 0
+			s.State = corev1.ContainerState{Terminated: ended}
+			w.note(history.Event{Kind: history.Completed, Pod: string(p.UID), NotRunning: []string{s.Name}})
+		default:
+			s.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+			s.LastTerminationState.Terminated = ended
+		}
+	})
+}
+
+// up has all containers of a pod run that have not ended for good.
+func (w *world) up(name string) {
+	now := metav1.NewTime(w.now.Truncate(time.Second))
+	w.changePod(name, func(p *corev1.Pod) {
+		delete(p.Annotations, apiserver.HoldKey)
+		if p.Status.Phase != corev1.PodRunning {
+			return // its kubelet starts it
+		}
+		for _, c := range kube.Containers(p) {
+			s := c.Status
+			if s == nil || s.State.Terminated != nil {
+				continue
+			}
+			if s.State.Running == nil {
+				s.State, s.RestartCount = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}, s.RestartCount+1
+			}
+			s.Ready, s.Started = true, new(true)
+		}
+	})
+}
+
 // nodeStep: ready, notready, pressure, cordon, gone, back.
 func (w *world) nodeStep(a []string) {
 	node := memapi.Get[*corev1.Node](w.api, "", a[0])
@@ -310,6 +364,24 @@ func (w *world) quota(a []string) {
 	q.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsCPU: *resource.NewMilliQuantity(int64(number(a[1])), resource.DecimalSI)}
 	if w.api.Create("user", q) == nil {
 		w.api.Credit()
+	}
+}
+
+// uninstaller restores declared limits by the rules of an uninstall and of the plugin.
+const uninstaller = "uninstall"
+
+// uninstall pauses MBCAS, and restores each pod once.
+func (w *world) uninstall() {
+	w.play([]string{"pause", "true"})
+	resizer := podresize.New(newClient(w.api, uninstaller, nil), kube.FieldManager)
+	for _, pod := range memapi.All[*corev1.Pod](w.api) {
+		pa := memapi.Get[*v1alpha1.PodAllocation](w.api, pod.Namespace, string(pod.UID))
+		if pa == nil || kube.Ended(pod) {
+			continue
+		}
+		if back := restore.ToDeclared(pod, pa.Status.DeclaredLimits); len(back.Move.Changes) > 0 {
+			resizer.Apply(w.context(), pod, back.Move) // it may be refused
+		}
 	}
 }
 

@@ -68,18 +68,27 @@ var (
 // podSpec is a pod of the world. Those of the deployment web are in reach of the HPA and the PDB.
 type podSpec struct {
 	name, namespace, node, deployment string
-	containers                        []corev1.Container
+	containers                        []corev1.Container // one with a restart policy is a sidecar
 }
 
-// small are the pods of the world of a schedule.
+// small are the pods of the world of a schedule. A container of p2 is a sidecar, and p5 is of a job.
 var small = []podSpec{
 	{"p1", "shop", "n1", "web", []corev1.Container{apiserver.Container("app", "100m", "500m")}},
-	{"p2", "shop", "n1", "", []corev1.Container{apiserver.Container("app", "200m", "1"), apiserver.Container("side", "50m", "200m")}},
+	{"p2", "shop", "n1", "", []corev1.Container{apiserver.Container("app", "200m", "1"), sidecar}},
 	{"p3", "lab", "n1", "", []corev1.Container{apiserver.Container("app", "100m", "400m")}},
 	{"p4", "shop", "n2", "web", []corev1.Container{apiserver.Container("app", "100m", "500m")}},
-	{"p5", "lab", "n2", "", []corev1.Container{apiserver.Container("app", "300m", "600m")}},
+	{"p5", "lab", "n2", job, []corev1.Container{apiserver.Container("app", "300m", "600m"), apiserver.Container("once", "100m", "200m")}},
 	{"p6", "lab", "n3", "", []corev1.Container{apiserver.Container("app", "100m", "2")}},
 }
+
+var sidecar = func() corev1.Container {
+	c := apiserver.Container("side", "50m", "200m")
+	c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+	return c
+}()
+
+// job as deployment of a pod has its containers run to completion.
+const job = "job"
 
 // podNames are the names of pods.
 func podNames(list []podSpec) (names []string) {
@@ -177,8 +186,8 @@ func (w *world) node(name string) {
 	w.create("kubelet "+name, n)
 }
 
-// run creates a pod, and its kubelet starts it.
-func (w *world) run(name string) {
+// run creates a pod, and its kubelet starts it or, where that is held, begins to.
+func (w *world) run(name string, held ...string) {
 	for _, p := range w.pods {
 		if p.name != name || memapi.Get[*corev1.Pod](w.api, p.namespace, name) != nil ||
 			memapi.Get[*corev1.Node](w.api, "", p.node) == nil {
@@ -186,10 +195,21 @@ func (w *world) run(name string) {
 		}
 		pod := apiserver.Pod(p.namespace, name)
 		for _, c := range p.containers {
-			pod.Spec.Containers = append(pod.Spec.Containers, *c.DeepCopy())
+			if c.RestartPolicy == nil {
+				pod.Spec.Containers = append(pod.Spec.Containers, *c.DeepCopy())
+			} else {
+				pod.Spec.InitContainers = append(pod.Spec.InitContainers, *c.DeepCopy())
+			}
+		}
+		if len(held) > 0 {
+			pod.Annotations = map[string]string{apiserver.HoldKey: held[0]}
 		}
 		pod.Spec.NodeName, pod.Status.QOSClass = p.node, corev1.PodQOSBurstable
-		if p.deployment != "" {
+		switch p.deployment {
+		case "":
+		case job:
+			pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
+		default:
 			rs := w.replicaSet(p, pod)
 			pod.Labels = map[string]string{"app": p.deployment, "pod-template-hash": "abc"}
 			pod.OwnerReferences = []metav1.OwnerReference{
