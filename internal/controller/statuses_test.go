@@ -166,6 +166,7 @@ func TestAgentsWritesCostTwoRequests(t *testing.T) {
 // TestARefusedStatusBacksOff: what the API server will not store is not sent every five seconds.
 func TestARefusedStatusBacksOff(t *testing.T) {
 	withController(t, func(t *testing.T, r *rig, l *life) {
+		l.jitter = exactly
 		bad, good := l.raised("bad"), l.raised("good")
 		whole, tries := l.Reconciler.Client, 0
 		l.Reconciler.Client = r.onStatus(func(o client.Object) error {
@@ -185,7 +186,7 @@ func TestARefusedStatusBacksOff(t *testing.T) {
 			}
 			l.pass(min(result.RequeueAfter, time.Minute))
 		}
-		if tries < 3 || tries > 15 || soon > 5 {
+		if tries < 3 || tries > 15 || soon > 2 {
 			t.Errorf("sent %d times in half an hour, %d of %d looks were followed by another within 10 s", tries, soon, looks)
 		}
 		if n := testutil.ToFloat64(l.Metrics.Errors); n != float64(tries) {
