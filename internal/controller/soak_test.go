@@ -142,7 +142,7 @@ func TestAgentsWhoseClockJumps(t *testing.T) {
 		steps := []string{"15m agent n1 stop", "15m5s agent n1 start", "25m agent n1 stop", "25m10s agent n1 start", "35m crash A", "35m1s start A"}
 		run := func(clocks ...string) (renewals, resizes int) {
 			r := schedule.Soak{
-				System: system(), Nodes: 2, Pods: atlength.Of(8, 16), Length: 40 * time.Minute, Calm: true, Load: scarce, Seed: *firstSeed,
+				System: system(), Nodes: 2, Pods: 16, Length: 40 * time.Minute, Calm: true, Load: scarce, Seed: *firstSeed,
 				Remembered: remembered, Steps: slices.Concat(clocks, steps),
 			}.Run()
 			for _, v := range r.Violations {
