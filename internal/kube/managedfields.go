@@ -29,6 +29,11 @@ func WrittenByMBCAS(pod *corev1.Pod) map[string]bool {
 	return names
 }
 
+// ResizedByMBCAS says whether MBCAS wrote a limit of the pod that no other client has changed since.
+func ResizedByMBCAS(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.ManagedFields, isOwnResize)
+}
+
 // PossiblyWrittenByMBCAS are the containers whose CPU limit may have been last written by MBCAS:
 // those of WrittenByMBCAS while managedFields are complete, else all with a limit. The limit of any
 // other container is its owner's, or an external change.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -113,9 +114,12 @@ func (c Container) Completed(policy corev1.RestartPolicy) bool {
 		return false
 	}
 	policy = corev1.RestartPolicy(ptr.Deref(c.Spec.RestartPolicy, corev1.ContainerRestartPolicy(policy)))
-	succeeded := c.Status.State.Terminated.ExitCode == 0
-	return len(c.Spec.RestartPolicyRules) == 0 &&
-		(policy == corev1.RestartPolicyNever || policy == corev1.RestartPolicyOnFailure && succeeded)
+	code := c.Status.State.Terminated.ExitCode
+	restarts := slices.ContainsFunc(c.Spec.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
+		e := r.ExitCodes
+		return e == nil || slices.Contains(e.Values, code) == (e.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn)
+	})
+	return !restarts && (policy == corev1.RestartPolicyNever || policy == corev1.RestartPolicyOnFailure && code == 0)
 }
 
 // FailedStart says whether the runtime could not start the container when it tried last. The kubelet gives the error as
@@ -148,6 +152,32 @@ func (c Container) failedEnd() *corev1.ContainerStateTerminated {
 const startError = "StartError"
 
 var startErrors = []string{"RunContainerError", "CreateContainerError"}
+
+// PodQuota is the CPU quota of the pod's own cgroup as the kubelet computes it from the spec, in thousandths of a core: at
+// least that of each phase of its init containers (ResourceConfigForPod in pkg/kubelet/cm of Kubernetes 1.36). 0: none,
+// as a container has no limit; or not known, as what devices add to it stands in claims.
+func PodQuota(pod *corev1.Pod) cpu.Milli {
+	if len(pod.Spec.ResourceClaims) > 0 {
+		return 0
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Resources.Limits.Cpu().IsZero() {
+				return 0
+			}
+		}
+	}
+	return Milli(resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[corev1.ResourceCPU])
+}
+
+// Settled says whether the kubelet has nothing to do about the limits of the pod. Kubelets before 1.34 do not say which
+// generation they have observed.
+func Settled(pod *corev1.Pod) bool {
+	observed := pod.Status.ObservedGeneration
+	return (observed == 0 || observed >= pod.Generation) && !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) && c.Status == corev1.ConditionTrue
+	})
+}
 
 // Limits are the CPU limits in a pod's spec, of the containers that have one, in the pod's order.
 func Limits(pod *corev1.Pod) []v1alpha1.ContainerLimit {

@@ -55,6 +55,9 @@ func TrimPod(pod *corev1.Pod) {
 		PriorityClassName: s.PriorityClassName, ActiveDeadlineSeconds: s.ActiveDeadlineSeconds,
 		NodeSelector: trimNodeSelector(s.NodeSelector), Affinity: TrimAffinity(s.Affinity),
 	}
+	if len(s.ResourceClaims) > 0 {
+		pod.Spec.ResourceClaims = someClaims
+	}
 	if len(s.TopologySpreadConstraints) > 0 {
 		pod.Spec.TopologySpreadConstraints = someSpread
 	}
@@ -65,6 +68,9 @@ func TrimPod(pod *corev1.Pod) {
 		InitContainerStatuses: trimStatuses(pod.Status.InitContainerStatuses, pod.Status.Phase),
 	}
 }
+
+// someClaims stands for any claims of devices: PodQuota asks whether there are some.
+var someClaims = []corev1.PodResourceClaim{{}}
 
 // someSpread stands for any topology spread constraints: TopologySpread asks whether there are some.
 var someSpread = []corev1.TopologySpreadConstraint{{}}

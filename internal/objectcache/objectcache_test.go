@@ -78,6 +78,7 @@ var changes = []func(*corev1.Pod){
 		status.Name = "sidecar"
 		p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, status)
 	},
+	func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} },
 	func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure },
 	func(p *corev1.Pod) {
 		s := &p.Status.ContainerStatuses[0]
@@ -181,6 +182,7 @@ func readOf(pod *corev1.Pod) map[string]any {
 		"workload":    kube.Workload(pod),
 		"spread":      [3]bool{kube.TopologySpread(pod), kube.FixedToNode(pod), kube.CrossesNamespaces(pod)},
 		"quota usage": constraints.QuotaUsage(pod),
+		"pod quota":   kube.PodQuota(pod),
 		"counts":      constraints.CountsAgainstQuota(pod, now),
 		"specified":   kube.FullySpecified(pod),
 		"tolerations": pod.Spec.Tolerations,
