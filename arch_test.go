@@ -108,7 +108,7 @@ var rules = []struct{ pkg, imports string }{
 		internal/cli/format internal/cli/snapshot internal/restore kubernetes`},
 	{"internal/cli/doctor", `
 		api/v1alpha1/reasons internal/eligibility cpu api/v1alpha1 actuator/podresize internal/kube
-		internal/constraints internal/cli/format internal/cli/snapshot internal/cli/cluster internal/restore
+		internal/constraints internal/allocation internal/cli/format internal/cli/snapshot internal/cli/cluster internal/restore
 		kubernetes`},
 	{"internal/cli/resize", `
 		api/v1alpha1/reasons internal/eligibility cpu actuator actuator/podresize internal/kube internal/cli/format

@@ -169,6 +169,7 @@ func fullNode() *snapshot {
 			t.Containers, t.Limits = append(t.Containers, id), append(t.Limits, 500)
 		}
 		v.Refs = append(v.Refs, podRef{Namespace: "shop", Name: uid, UID: types.UID(uid), Allocation: types.UID(uid)})
+		v.Quotas = append(v.Quotas, podQuota{})
 		v.Pods, v.Targets = append(v.Pods, p), append(v.Targets, t)
 	}
 	return v
@@ -199,7 +200,7 @@ func turns(b *testing.B, v *snapshot, cfg kernel.Config) *turning {
 	}
 	last := p.last.Load()
 	if last == nil || len(last.Output.Decisions) != len(v.Pods) || last.Output.Node.Price == 0 ||
-		len(queue.pending) != len(v.Pods) || last.QuotaMismatches > 0 {
+		len(queue.pending) != len(v.Pods) || last.Quotas.Mismatches > 0 {
 		b.Fatalf("not a full round: %+v", last)
 	}
 	if read := last.Output.Decisions[0].Stalls != nil; read != cfg.MemoryIOPressure {

@@ -25,6 +25,7 @@ func (s *snapshot) with(name string) *snapshot {
 	c.Refs = append(slices.Clone(s.Refs), podRef{Namespace: "shop", Name: name, UID: types.UID(name)})
 	c.Pods = append(slices.Clone(s.Pods), round.PodInput{Pod: demand.Pod{UID: name, Budget: 100, Containers: []demand.Container{container}}})
 	c.Targets = append(slices.Clone(s.Targets), kernel.Target{Pod: name, Containers: []string{name}})
+	c.Quotas = append(slices.Clone(s.Quotas), podQuota{Settled: true})
 	return &c
 }
 

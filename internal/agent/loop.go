@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/agent/health"
 	"github.com/mbcas/mbcas/internal/agent/nodemetrics"
 	"github.com/mbcas/mbcas/internal/agent/recording"
@@ -33,13 +32,13 @@ type Sampler interface {
 
 // roundResult is one round with its inputs. It is never changed.
 type roundResult struct {
-	At              time.Time // start of the round
-	Duration        time.Duration
-	Files           int // of cgroups that are held open
-	Blocked         int // pods of which a file's read does not end
-	QuotaMismatches int // pods whose quota in the kernel is not their limit
-	Snapshot        *snapshot
-	Output          round.Output
+	At       time.Time // start of the round
+	Duration time.Duration
+	Files    int // of cgroups that are held open
+	Blocked  int // pods of which a file's read does not end
+	Quotas   quotaReport
+	Snapshot *snapshot
+	Output   round.Output
 }
 
 // roundLoop runs the rounds, in one goroutine that never uses the network.
@@ -70,8 +69,8 @@ type roundLoop struct {
 	systemUnknown    bool      // the system's usage was not readable in the last round with rates
 	limitsUnenforced bool      // some pod's limit was not enforced in the last round with rates
 	blocked          map[podRef]bool
-	mismatched       map[types.UID]mismatchedPod // pods whose quota in the kernel is not their limit
-	faulty           map[types.UID]time.Time     // pods about which a round panicked, and until when they are set aside
+	quotas           quotaComparison
+	faulty           map[types.UID]time.Time // pods about which a round panicked, and until when they are set aside
 }
 
 // openInterval is how often the agent looks for the cgroups while it does not find them.
@@ -192,7 +191,7 @@ func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	in := round.Input{Now: now, Node: s.Node, Pods: s.Pods, Sample: sample}
 	in.PriceBefore, in.PriceBeforeKnown = l.before()
 	r := &roundResult{At: now, Snapshot: s, Files: l.host.Descriptors(), Blocked: l.logBlocked(s, sample)}
-	r.QuotaMismatches = l.compareQuotas(s, sample, now)
+	r.Quotas = l.quotas.compare(l.log, s, sample, now)
 	l.record.Begin(now, l.cfg, &l.state)
 	l.state, r.Output = l.decide(s, in)
 	l.record.Round(l.setAside(s, in), s.Names, &r.Output)
@@ -205,7 +204,7 @@ func (l *roundLoop) runRound(s *snapshot, now time.Time) {
 	l.last.Store(r)
 	l.metrics.node.Observe(nodemetrics.Round{
 		At: now, Pods: s.Pods, Sample: sample, Output: r.Output,
-		Files: r.Files, Blocked: r.Blocked, QuotaMismatches: r.QuotaMismatches,
+		Files: r.Files, Blocked: r.Blocked, QuotaMismatches: r.Quotas.Mismatches,
 	})
 	l.health.Completed(end)
 	l.metrics.rounds.completed.Inc()
@@ -322,64 +321,6 @@ func (l *roundLoop) logBlocked(s *snapshot, sample kernel.Sample) (count int) {
 		}
 	}
 	return len(l.blocked)
-}
-
-// mismatchAfter is how long the quota in the kernel may be another than the limit in the pod's spec: the
-// kubelet sets it within seconds, or says in the pod's status why it does not.
-const mismatchAfter = time.Minute
-
-// mismatchedPod is a pod whose quota in the kernel is not its limit, and whether the log has said so.
-type mismatchedPod struct {
-	since time.Time
-	told  bool
-}
-
-// compareQuotas counts the managed pods whose quota in the kernel has not been their limit for long, and
-// logs each when that begins and when it ends. A runtime that answers a resize and does not carry it out
-// shows nowhere else: the pod's status says that it is done.
-func (l *roundLoop) compareQuotas(s *snapshot, sample kernel.Sample, now time.Time) (count int) {
-	before := l.mismatched
-	l.mismatched = nil
-	for i, ref := range s.Refs {
-		limit, quota, differs := mismatchedQuota(s.Pods[i], sample.Pods[i])
-		u, was := before[ref.UID]
-		if !differs {
-			if u.told {
-				l.log.Info("the pod's quota in the kernel is its limit again", "namespace", ref.Namespace, "pod", ref.Name)
-			}
-			continue
-		}
-		if !was {
-			u.since = now
-		}
-		if now.Sub(u.since) >= mismatchAfter {
-			count++
-		}
-		if !u.told && now.Sub(u.since) >= mismatchAfter {
-			u.told = true
-			l.log.Warn("the pod's quota in the kernel is not its limit; the kubelet's and the runtime's logs say why",
-				"namespace", ref.Namespace, "pod", ref.Name, "limit", limit, "quota", quota)
-		}
-		if l.mismatched == nil {
-			l.mismatched = map[types.UID]mismatchedPod{}
-		}
-		l.mismatched[ref.UID] = u
-	}
-	return count
-}
-
-// mismatchedQuota is the first container of a pod whose quota in the kernel is not its limit.
-func mismatchedQuota(p round.PodInput, sample kernel.PodSample) (limit, quota cpu.Milli, differs bool) {
-	for j, c := range p.Containers {
-		if p.Unmanaged || !c.Limited() || j >= len(sample.Containers) {
-			continue
-		}
-		q := sample.Containers[j].Quota
-		if q.Limit > 0 && q.Period > 0 && !q.Enforces(c.Limit) { // 0: there is none, or it was not read
-			return c.Limit, cpu.FromUsage(q.Limit, q.Period), true
-		}
-	}
-	return 0, 0, false
 }
 
 func (l *roundLoop) close() {

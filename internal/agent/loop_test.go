@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/mbcas/mbcas/internal/agent/health"
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/market"
@@ -396,7 +398,7 @@ func TestUnlikeQuotaIsTold(t *testing.T) {
 			now = now.Add(time.Second)
 			p.tick(t.Context(), now)
 		}
-		if got := p.last.Load().QuotaMismatches; got != unlike || strings.Count(log.String(), "pod=two") != lines || strings.Contains(log.String(), "pod=one") {
+		if got := p.last.Load().Quotas.Mismatches; got != unlike || strings.Count(log.String(), "pod=two") != lines || strings.Contains(log.String(), "pod=one") {
 			t.Errorf("%d pods counted, want %d and %d lines:\n%s", got, unlike, lines, log.String())
 		}
 	}
@@ -408,6 +410,93 @@ func TestUnlikeQuotaIsTold(t *testing.T) {
 	check(5, 0, 2)
 	second = 50 * time.Millisecond
 	check(5, 0, 2)
+}
+
+// TestPodQuotaIsTold: the Lease tells of a pod whose own cgroup has had another quota than the kubelet computes for 15 s,
+// at that generation of the pod. It does not while the kubelet has something to do, where the pod has no quota, or where
+// none is computed, or where MBCAS wrote no limit. Of many pods it tells of the newest.
+func TestPodQuotaIsTold(t *testing.T) {
+	var log bytes.Buffer
+	p, host := newLoop(nil)
+	p.log = slog.New(slog.NewTextHandler(&log, nil))
+	s, quota := smallNode(), 30*time.Millisecond
+	s.Told = true
+	for i := range allocation.MaxQuotas + 4 {
+		s = s.with(fmt.Sprintf("%06d", i))
+		s.Quotas[i] = podQuota{CPU: 300, Generation: 1, Settled: true, Ours: true}
+	}
+	host.sample = func(sample kernel.Sample) kernel.Sample {
+		for i := range sample.Pods {
+			sample.Pods[i].Own = kernel.Group{Found: true, Quota: kernel.Quota{Limit: quota, Period: 100 * time.Millisecond}}
+		}
+		return sample
+	}
+	now := time.Unix(60_000_000, 0) // a minute begins
+	p.snapshot = func() *snapshot { return s }
+	after := func(seconds int) allocation.Quotas {
+		for range seconds {
+			now = now.Add(time.Second)
+			p.tick(t.Context(), now)
+		}
+		return p.last.Load().Quotas.Wrong
+	}
+	unread := func(want bool) {
+		t.Helper()
+		if got := p.last.Load().Quotas.Unread; got != want {
+			t.Errorf("not all are reported: %t, want %t", got, want)
+		}
+	}
+	set := func(i int, q podQuota) {
+		changed := *s
+		changed.Quotas = slices.Clone(s.Quotas)
+		changed.Quotas[i] = q
+		s = &changed
+	}
+	after(15)
+	unread(true) // it has just started
+	if q := after(5); len(q) != 0 {
+		t.Errorf("told of %v, and all are right", q)
+	}
+	unread(false)
+	set(0, podQuota{CPU: 500, Generation: 1, Settled: true, Ours: true})
+	set(1, podQuota{CPU: 500, Generation: 1, Ours: true})
+	set(2, podQuota{Generation: 1, Settled: true, Ours: true})
+	set(3, podQuota{CPU: 500, Generation: 1, Settled: true})
+	if q := after(15); len(q) != 0 {
+		t.Errorf("told of %v too soon", q)
+	}
+	if q := after(1); len(q) != 1 || q.Of("000000", 1) != 300 {
+		t.Errorf("told of %v, want the first alone, with 300m at generation 1", q)
+	}
+	set(0, podQuota{CPU: 600, Generation: 2, Settled: true, Ours: true})
+	if q := after(15); len(q) != 0 {
+		t.Errorf("told of %v right after another resize", q)
+	}
+	set(0, podQuota{CPU: 600, Generation: 2, Ours: true})
+	after(2) // the kubelet has something to do
+	set(0, podQuota{CPU: 600, Generation: 3, Settled: true, Ours: true})
+	after(30)
+	if n := p.last.Load().Quotas.Mismatches; n != 2 || strings.Count(log.String(), "in the kernel is not its limit") != 2 {
+		t.Errorf("%d pods counted and %d lines of the log, want two", n, strings.Count(log.String(), "in the kernel"))
+	}
+	quota = 0
+	if q := after(20); len(q) != 0 {
+		t.Errorf("told of %v, and no pod has a quota", q)
+	}
+	quota = 50 * time.Millisecond
+	first := after(16)
+	unread(true)
+	set(8, podQuota{CPU: 400, Generation: 2, Settled: true, Ours: true})
+	second := after(16)
+	if len(first) != allocation.MaxQuotas || first.Of("000008", 1) != 0 || len(second) != allocation.MaxQuotas || second.Of("000008", 2) != 500 {
+		t.Errorf("told of %v, after another resize of %v; want %d each, and the newest", first, second, allocation.MaxQuotas)
+	}
+	after(int(podQuotaNew / time.Second))
+	unread(false) // what is not told of has been wrong for long
+	changed := *s
+	changed.Told, s = false, &changed
+	after(1)
+	unread(true)
 }
 
 // TestUnreadableSystemIsLoggedOnce: the log says when the system's usage becomes unreadable and

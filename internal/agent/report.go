@@ -80,6 +80,7 @@ func (s *standing) update(r *roundResult) {
 	m := allocation.NodeMarket{
 		Price: n.Price, Supply: n.Supply, Demand: n.Demand, Usage: n.Usage,
 		Managed: n.Bidders, Full: n.FloorsExceedSupply,
+		Quotas: r.Quotas.Wrong, QuotasUnread: r.Quotas.Unread,
 	}
 	decided := make(map[types.UID]time.Time, len(r.Snapshot.Pods))
 	open := map[types.UID]bool{} // a decision is published, and none was made since the start

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -67,7 +68,7 @@ func TestStandsBy(t *testing.T) {
 }
 
 // TestSaysMarket: the Lease has the node's market: pods that bid, pods that the price caps, decisions that wait,
-// and whether the floors exceed the supply.
+// whether the floors exceed the supply, and wrong quotas.
 func TestSaysMarket(t *testing.T) {
 	r := roundOf(t0, true)
 	r.Snapshot.Refs = []podRef{{UID: "capped"}, {UID: "waiting"}, {UID: "floored"}, {UID: "idle"}}
@@ -78,13 +79,17 @@ func TestSaysMarket(t *testing.T) {
 			{Pod: 2, Bound: market.ByFloor}, {Pod: 3},
 		},
 	}
+	quotas := allocation.Quotas{}
+	quotas.Add("capped", allocation.Quota{Generation: 2, CPU: 500})
+	r.Quotas = quotaReport{Wrong: quotas, Unread: true}
 	var s standing
 	s.update(r)
 	m, err := allocation.ParseNodeMarket(s.say(t0))
 	want := allocation.NodeMarket{
+		Quotas: quotas, QuotasUnread: true,
 		Round: 1, Price: 2, Supply: 3600, Demand: 9000, Usage: 3500, Managed: 4, Capped: 2, Waiting: 1, Full: true,
 	}
-	if m.Unconfirmed, m.Epoch = "", want.Epoch; err != nil || m != want {
+	if m.Unconfirmed, m.Epoch = "", want.Epoch; err != nil || !cmp.Equal(m, want) {
 		t.Errorf("the Lease says %+v (%v), want %+v", m, err, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -31,10 +32,19 @@ type snapshot struct {
 	Harmed  []record.Name // pods that a decrease has harmed, as the controller tells
 	Pods    []round.PodInput
 	Targets []kernel.Target
+	Quotas  []podQuota // of Pods; of those that are not managed none
 	// Unread are managed pods of which it is not known yet what is published.
 	Unread []types.UID
 	// Starting are managed pods that do not run yet. They take no part in a round.
 	Starting []podRef
+}
+
+// podQuota is the CPU quota that the kubelet computes for the own cgroup of a pod.
+type podQuota struct {
+	CPU        cpu.Milli // 0: none
+	Generation int64     // of the pod, by which it is computed
+	Settled    bool      // the kubelet has nothing to do about this generation
+	Ours       bool      // MBCAS wrote a limit of the pod, which a repair may change
 }
 
 // podRef names a pod and its PodAllocation for logs and the API server.
@@ -116,7 +126,11 @@ func newSnapshot(
 		for _, c := range p.Containers {
 			t.Containers, t.Limits = append(t.Containers, c.ID), append(t.Limits, c.Limit)
 		}
-		s.Refs, s.Pods, s.Targets = append(s.Refs, r), append(s.Pods, p), append(s.Targets, t)
+		var q podQuota
+		if managed != nil {
+			q = podQuota{kube.PodQuota(pod), pod.Generation, kube.Settled(pod), kube.ResizedByMBCAS(pod)}
+		}
+		s.Refs, s.Pods, s.Targets, s.Quotas = append(s.Refs, r), append(s.Pods, p), append(s.Targets, t), append(s.Quotas, q)
 	}
 	s.Names = namesOf(s.Refs)
 	return s, unread

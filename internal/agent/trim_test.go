@@ -57,11 +57,12 @@ func newPod(name string) *corev1.Pod {
 			},
 		},
 		Spec: corev1.PodSpec{
-			NodeName: "n1", Priority: &priority, Volumes: []corev1.Volume{{Name: "v"}},
+			NodeName: "n1", Priority: &priority, Overhead: podtest.Amounts("cpu", "10m", "memory", "1Mi"), Volumes: []corev1.Volume{{Name: "v"}},
 			Containers: []corev1.Container{app}, InitContainers: []corev1.Container{first, side},
 		},
 		Status: corev1.PodStatus{
-			Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable,
+			Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable, ObservedGeneration: 3,
+			Conditions:        []corev1.PodCondition{{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue}},
 			ContainerStatuses: []corev1.ContainerStatus{status("app", name+"-app", running)},
 			InitContainerStatuses: []corev1.ContainerStatus{
 				status("first", "ended", ended), status("side", name+"-side", running),
@@ -118,6 +119,9 @@ func TestTrimChangesNoSnapshot(t *testing.T) {
 		trimmed[2].(*v1alpha1.NodeAllocation), published)
 	if d := cmp.Diff(whole, got); d != "" || len(unread) != 0 {
 		t.Errorf("snapshot of trimmed objects (-whole +trimmed), unread %v:\n%s", unread, d)
+	}
+	if q := got.Quotas[0]; q.CPU == 0 || q.Settled {
+		t.Errorf("quota %+v, want one that a resize is about to change", q)
 	}
 	if p := got.Pods[0]; p.Unmanaged || p.Published.Limits["app"] != 400 || got.Node.Pressures != 1 ||
 		p.Ceiling != 800 || p.Containers[0].Floor != 250 || !got.Told {

@@ -3,6 +3,7 @@ package allocation
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -35,16 +36,58 @@ type NodeMarket struct {
 	// Unconfirmed are the pods whose published decision the agent does not stand by: the first
 	// characters of their UIDs, or AllPods.
 	Unconfirmed Unconfirmed `json:"unconfirmed,omitempty"`
+	// Quotas are those of pods whose own cgroup has another CPU quota than the kubelet computes from
+	// their limits, and that MBCAS may repair, of MaxQuotas of them at most. QuotasUnread: there may be more
+	// new ones, as not all fit, or the agent has just started.
+	Quotas       Quotas `json:"quotas,omitempty"`
+	QuotasUnread bool   `json:"quotasUnread,omitempty"`
 }
 
 // MaxMarketText bounds the annotation, in bytes. The policy mbcas-leases refuses more than 512.
-const MaxMarketText = 320
+const MaxMarketText = 480
 
-// Text is the annotation.
+// Quotas are CPU quotas of pods' own cgroups, by the first characters of the pods' UIDs.
+type Quotas map[string]Quota
+
+// Quota is one of them, as the agent found it at this generation of the pod. Of another generation it says nothing.
+type Quota struct {
+	Generation int64     `json:"g"`
+	CPU        cpu.Milli `json:"q"`
+}
+
+// MaxQuotas is how many pods Quotas holds. They are repaired one after the other where more are wrong, as after a
+// daemon-reload of systemd.
+const MaxQuotas = 5
+
+// Add adds the quota of a pod, where there is room.
+func (q *Quotas) Add(pod types.UID, quota Quota) {
+	if *q == nil {
+		*q = Quotas{}
+	}
+	if len(*q) < MaxQuotas {
+		(*q)[partOf(pod)] = quota
+	}
+}
+
+// Of is the quota of a pod at that generation; 0: nothing is wrong with it, as far as is known.
+func (q Quotas) Of(pod types.UID, generation int64) cpu.Milli {
+	if quota := q[partOf(pod)]; quota.Generation == generation {
+		return quota.CPU
+	}
+	return 0
+}
+
+// Text is the annotation. Quotas for which it has no room are left out; without them it always fits.
 func (m NodeMarket) Text() string {
-	text, err := json.Marshal(m)
-	if err != nil || len(text) > MaxMarketText { // the figures of a node that does not exist
-		text, _ = json.Marshal(NodeMarket{Unconfirmed: AllPods})
+	text, _ := json.Marshal(m) // it is numbers and texts
+	m.Quotas = maps.Clone(m.Quotas)
+	for _, pod := range slices.Sorted(maps.Keys(m.Quotas)) {
+		if len(text) <= MaxMarketText {
+			break
+		}
+		delete(m.Quotas, pod)
+		m.QuotasUnread = true
+		text, _ = json.Marshal(m)
 	}
 	return string(text)
 }

@@ -2,6 +2,7 @@ package allocation
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -24,6 +25,12 @@ func TestNodeMarket(t *testing.T) {
 		Supply: 999_000, Demand: 9_999_000, Usage: 999_999, Waiting: 250, Managed: 250, Capped: 250, Full: true,
 		Unconfirmed: UnconfirmedOf(uids),
 	}
+	for i, uid := range uids {
+		full.Quotas.Add(uid, Quota{Generation: int64(i + 30), CPU: 16_000})
+	}
+	if q := full.Quotas; len(q) != MaxQuotas || q.Of(uids[1], 31) != 16_000 || q.Of(uids[1], 32) != 0 || q.Of(uids[MaxQuotas], 30+MaxQuotas) != 0 || q.Of("other", 0) != 0 {
+		t.Errorf("quotas %v, want the first %d, each of its generation", q, MaxQuotas)
+	}
 	for _, m := range []NodeMarket{{}, {Price: 0.34, Supply: 3600, Demand: 400, Usage: 300, Unconfirmed: AllPods}, full} {
 		text := m.Text()
 		got, err := ParseNodeMarket(text)
@@ -34,10 +41,20 @@ func TestNodeMarket(t *testing.T) {
 			t.Errorf("%s reads otherwise:\n%s", text, diff)
 		}
 	}
+	long := full
+	long.Quotas = Quotas{}
+	for _, uid := range uids {
+		long.Quotas.Add(uid, Quota{Generation: 1 << 60, CPU: 16_000})
+	}
+	if got, err := ParseNodeMarket(long.Text()); err != nil || len(got.Quotas) == 0 || len(got.Quotas) >= MaxQuotas ||
+		!got.QuotasUnread || got.Unconfirmed != full.Unconfirmed || len(long.Quotas) != MaxQuotas || len(long.Text()) > MaxMarketText {
+		t.Errorf("too long quotas read %+v, %v: want some of them, and all else", got, err)
+	}
 	huge := full
-	huge.Price, huge.Supply, huge.Demand, huge.Usage, huge.Waiting = market.MaxPrice, 1<<60, 1<<60, 1<<60, 1<<60
-	if got, err := ParseNodeMarket(huge.Text()); err != nil || !got.Unconfirmed.Has("any") {
-		t.Errorf("too long a text reads %+v, %v: want one that confirms nothing", got, err)
+	huge.Price, huge.Supply, huge.Demand, huge.Usage = market.MaxPrice, math.MaxInt64, math.MaxInt64, math.MaxInt64
+	huge.Round, huge.Waiting, huge.Managed, huge.Capped = math.MaxUint64, math.MaxInt64, math.MaxInt64, math.MaxInt64
+	if got, err := ParseNodeMarket(huge.Text()); err != nil || got.Unconfirmed != full.Unconfirmed || len(huge.Text()) > MaxMarketText {
+		t.Errorf("the longest text, of %d bytes, reads %+v, %v", len(huge.Text()), got, err)
 	}
 	for _, text := range []string{"", "null ", `{"price":3}`, `{"epoch":"now"}`, "[]"} {
 		if got, err := ParseNodeMarket(text); err == nil && text != "null " {

@@ -143,15 +143,20 @@ func (q Quota) Min() time.Duration {
 	return max(minQuota, q.Burst)
 }
 
-// Enforces says whether the quota is that of a limit, as the kubelet sets it: at least Min. No quota is
-// that of no limit.
+// Enforces says whether the quota is that of a limit. No quota is that of no limit.
 func (q Quota) Enforces(limit cpu.Milli) bool {
 	if q.Limit <= 0 || q.Period <= 0 || limit <= 0 {
 		return q.Limit <= 0 && limit <= 0
 	}
+	return q.Distance(limit) <= cpu.Quantum
+}
+
+// Distance is how far the quota is from that of a limit, in thousandths of a core. The kubelet sets at
+// least Min.
+func (q Quota) Distance(limit cpu.Milli) cpu.Milli {
 	limit = max(limit, cpu.FromUsage(q.Min(), q.Period))
 	quota := cpu.FromUsage(q.Limit, q.Period)
-	return max(limit-quota, quota-limit) <= cpu.Quantum
+	return max(limit-quota, quota-limit)
 }
 
 // Pressure is the time in which tasks waited for a resource, from the "total" of a pressure file:

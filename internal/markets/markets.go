@@ -9,6 +9,7 @@ package markets
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -45,7 +46,8 @@ func (n node) epoch(now time.Time) time.Time {
 	return n.said.Epoch.Time
 }
 
-// Renewed takes in a Lease, and says whether it confirms other decisions than the renewal before it.
+// Renewed takes in a Lease, and says whether it confirms other decisions than the renewal before it, or
+// reports other quotas as wrong.
 func (m *Markets) Renewed(lease *coordinationv1.Lease, now time.Time) (changed bool) {
 	name, ok := kube.AgentLeaseNode(lease)
 	if !ok {
@@ -53,7 +55,7 @@ func (m *Markets) Renewed(lease *coordinationv1.Lease, now time.Time) (changed b
 	}
 	said, err := allocation.ParseNodeMarket(lease.Annotations[kube.MarketKey])
 	if err != nil { // an agent that says nothing confirms nothing
-		said = allocation.NodeMarket{Unconfirmed: allocation.AllPods}
+		said = allocation.NodeMarket{Unconfirmed: allocation.AllPods, QuotasUnread: true}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,7 +63,8 @@ func (m *Markets) Renewed(lease *coordinationv1.Lease, now time.Time) (changed b
 	if !said.Epoch.Equal(last.said.Epoch.Time) {
 		last.lastEpoch, last.epochSeen = last.epoch(now), now
 	}
-	changed = last.said.Unconfirmed != said.Unconfirmed
+	changed = last.said.Unconfirmed != said.Unconfirmed ||
+		!maps.Equal(said.Quotas, last.said.Quotas) || said.QuotasUnread != last.said.QuotasUnread
 	last.said = said
 	if m.nodes == nil {
 		m.nodes = map[string]node{}
@@ -130,12 +133,15 @@ func (s *Sight) Unconfirmed(confirmed bool, now time.Time) time.Duration {
 	return min(now.Sub(s.unconfirmed), now.Sub(s.seen))
 }
 
-// Price is the price of a node as of the last renewal; 0 where none is known.
-func (m *Markets) Price(name string) market.Price {
+// Last is what the Lease of a node said at its last renewal; the zero value where none is known.
+func (m *Markets) Last(name string) allocation.NodeMarket {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.nodes[name].said.Price
+	return m.nodes[name].said
 }
+
+// Price is the price of a node as of the last renewal; 0 where none is known.
+func (m *Markets) Price(name string) market.Price { return m.Last(name).Price }
 
 // Drop forgets a node that does not exist any more.
 func (m *Markets) Drop(name string) {

@@ -38,6 +38,14 @@ func trimNode(n *corev1.Node) *corev1.Node {
 	return out
 }
 
+// someClaims stands for any claims of devices.
+var someClaims = []corev1.PodResourceClaim{{}}
+
+// ownResize stands for any resize by MBCAS.
+var ownResize = []metav1.ManagedFieldsEntry{
+	{Manager: kube.FieldManager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "resize"},
+}
+
 func trimPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: trimMeta(p.ObjectMeta)}
 	out.CreationTimestamp = p.CreationTimestamp
@@ -49,10 +57,21 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 			out.Annotations[key] = v
 		}
 	}
-	out.Spec.NodeName, out.Spec.Priority = p.Spec.NodeName, p.Spec.Priority
+	if kube.ResizedByMBCAS(p) {
+		out.ManagedFields = ownResize
+	}
+	out.Spec.NodeName, out.Spec.Priority, out.Spec.Overhead = p.Spec.NodeName, p.Spec.Priority, onlyCPU(p.Spec.Overhead)
+	if len(p.Spec.ResourceClaims) > 0 {
+		out.Spec.ResourceClaims = someClaims
+	}
 	out.Spec.Containers = trimContainers(p.Spec.Containers)
 	out.Spec.InitContainers = trimContainers(p.Spec.InitContainers)
-	out.Status.Phase = p.Status.Phase
+	out.Status.Phase, out.Status.ObservedGeneration = p.Status.Phase, p.Status.ObservedGeneration
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress {
+			out.Status.Conditions = append(out.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status})
+		}
+	}
 	out.Status.ContainerStatuses = trimStatuses(p.Status.ContainerStatuses)
 	out.Status.InitContainerStatuses = trimStatuses(p.Status.InitContainerStatuses)
 	return out
