@@ -130,10 +130,15 @@ func (out *outcome) carryOut(
 	switch {
 	case what.move != nil:
 		r.Move = *what.move
-		if err := resize.Apply(ctx, a, s, r); err == nil {
-			out.restored = append(out.restored, row)
-		} else if failure = err.Error(); ctx.Err() != nil {
+		switch err := resize.Apply(ctx, a, s, r); {
+		case err != nil && ctx.Err() != nil:
 			return err
+		case err != nil:
+			failure = err.Error()
+		case what.failed: // in part
+			failure = pod + ": " + what.why
+		default:
+			out.restored = append(out.restored, row)
 		}
 	case what.failed:
 		failure = pod + ": " + what.why
@@ -175,12 +180,14 @@ func planRestore(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, reason str
 	if len(back.External) > 0 {
 		p.external = "left as it is: another client set " + kube.LimitsText(back.External)
 	}
+	if len(back.NotRunning) > 0 {
+		p.why, p.failed = fmt.Sprintf("container %s does not run: restore it once it does, or delete the pod",
+			strings.Join(back.NotRunning, ", ")), true
+	}
 	switch {
 	case len(back.Move.Changes) > 0:
 		p.move = &back.Move
-	case len(back.NotRunning) > 0:
-		p.why, p.failed = fmt.Sprintf("container %s does not run: restore it once it does, or delete the pod",
-			strings.Join(back.NotRunning, ", ")), true
+	case p.failed:
 	case !kube.SameLimits(declared, kube.LimitsOf(pod, declared)) && len(back.External) == 0 && len(kube.RestoreFloors(pod, declared)) == 0:
 		p.why = fmt.Sprintf("stays at %s: what has completed is not raised", kube.LimitsText(kube.Limits(pod)))
 	case len(kube.RestoreFloors(pod, declared)) > 0:

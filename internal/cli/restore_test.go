@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -33,6 +34,7 @@ func TestPlanRestore(t *testing.T) {
 		failed   bool
 		external string
 		requests string // of app
+		down     string // a container that does not run
 	}{
 		"one differs":           {declared: both[:1], changes: []actuator.Change{app}},
 		"the writer is unknown": {declared: both, changes: []actuator.Change{app, proxy}},
@@ -48,11 +50,21 @@ func TestPlanRestore(t *testing.T) {
 			declared: []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 300}, {Name: "proxy", CPULimit: 50}}, requests: "500m",
 			why: "stays at app=500m, proxy=50m: its CPU request was raised",
 		},
+		"one does not run": {
+			declared: []v1alpha1.ContainerLimit{{Name: "app", CPULimit: 300}, {Name: "proxy", CPULimit: 70}}, down: "proxy",
+			writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.FieldManager, "app"), wrote(kube.FieldManager, "proxy")},
+			changes: []actuator.Change{{Container: "app", From: 500, To: 300}}, why: "container proxy does not run", failed: true,
+		},
 		"no record":                     {why: "never changed"},
 		"no record of what MBCAS wrote": {writers: []metav1.ManagedFieldsEntry{creator, wrote(kube.FieldManager, "app")}, why: "lost", failed: true},
 	} {
 		pod := apiserver.RunningPod("shop", "web", apiserver.Container("app", cmp.Or(c.requests, "200m"), "500m"), apiserver.Container("proxy", "10m", "50m"))
 		pod.ManagedFields = c.writers
+		for i := range pod.Status.ContainerStatuses {
+			if s := &pod.Status.ContainerStatuses[i]; s.Name == c.down {
+				s.State = corev1.ContainerState{}
+			}
+		}
 		p := planRestore(pod, c.declared, "")
 		var changes []actuator.Change
 		if p.move != nil {

@@ -43,7 +43,7 @@ func (r *Cluster) restore(ctx context.Context, c candidate, t *tally) {
 			return
 		}
 		if move.Raises() {
-			t.before.raises(pod.UID, r.Now())
+			t.before.raises(pod)
 		}
 		result := r.resize(ctx, pod, move)
 		if result.Outcome == podresize.QuotaExceeded {

@@ -31,8 +31,9 @@ type tally struct {
 	external int // left as another writer set them
 	// waiting are pods that a container keeps from their declared limits. Nothing waits for them.
 	waiting []string
-	raised  map[types.UID]time.Time // when a limit of a pod was raised, in all passes
-	done    int                     // restored by this run
+	// raised are the restarts of the containers of pods when a limit was raised, in all passes.
+	raised map[types.UID]map[string]int32
+	done   int // restored by this run
 	// undone counts by cause, and named are the first of them.
 	undone map[string]int
 	named  []string
@@ -44,7 +45,7 @@ type tally struct {
 }
 
 func newTally(out io.Writer, now func() time.Time) *tally {
-	return &tally{out: out, now: now, told: now(), undone: map[string]int{}, sick: map[string]int{}, raised: map[types.UID]time.Time{}}
+	return &tally{out: out, now: now, told: now(), undone: map[string]int{}, sick: map[string]int{}, raised: map[types.UID]map[string]int32{}}
 }
 
 // look counts a pod as a page shows it, and says whether it is to be restored.
@@ -124,22 +125,28 @@ func failedStarts(pod *corev1.Pod) (names []string) {
 	return names
 }
 
-// raises notes that a limit of a pod was raised.
-func (t *tally) raises(pod types.UID, at time.Time) {
+// raises notes that a limit of a pod is raised.
+func (t *tally) raises(pod *corev1.Pod) {
+	restarts := map[string]int32{}
+	for _, c := range kube.Containers(pod) {
+		if c.Status != nil {
+			restarts[c.Spec.Name] = c.Status.RestartCount
+		}
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.raised[pod] = at
+	t.raised[pod.UID] = restarts
 }
 
 // endedSince are the containers that have ended since a limit of the pod was raised. The kubelet may not have
 // written the CPU quota of the pod's cgroup for it: see kube.Container.Runs.
 func (t *tally) endedSince(pod *corev1.Pod) (names []string) {
 	t.mu.Lock()
-	at, raised := t.raised[pod.UID]
+	restarts, raised := t.raised[pod.UID]
 	t.mu.Unlock()
 	for _, c := range kube.Containers(pod) {
 		if raised && c.Limit() > 0 && !c.Completed(pod.Spec.RestartPolicy) &&
-			(!c.Runs() || !c.Status.State.Running.StartedAt.Time.Before(at.Truncate(time.Second))) {
+			(!c.Runs() || c.Status.RestartCount > restarts[c.Spec.Name]) {
 			names = append(names, c.Spec.Name)
 		}
 	}
@@ -229,7 +236,7 @@ func (t *tally) summary(took time.Duration, records int) string {
 	slices.Sort(t.waiting)
 	named := t.waiting[:min(len(t.waiting), mostNamed)]
 	text += fmt.Sprintf("\n%d pods may not run with their declared limits, as a container does not run, or ended meanwhile. "+
-		"Delete such a pod; its owner makes another one:\n  %s", len(t.waiting), strings.Join(named, "\n  "))
+		"Where an owner makes another one, delete such a pod:\n  %s", len(t.waiting), strings.Join(named, "\n  "))
 	if more := len(t.waiting) - len(named); more > 0 {
 		text += fmt.Sprintf("\n  and %d more", more)
 	}

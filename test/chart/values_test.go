@@ -168,7 +168,7 @@ var contents = []struct{ object, path, want string }{
 	},
 	{hook, "metadata.annotations", `{"helm.sh/hook":"pre-delete",` +
 		`"helm.sh/hook-delete-policy":"before-hook-creation,hook-succeeded",` +
-		`"helm.sh/hook-output-log-policy":"hook-failed"}`},
+		`"helm.sh/hook-output-log-policy":"hook-succeeded,hook-failed"}`},
 	{hook, "spec.backoffLimit", "0"},
 	{hook, "spec.activeDeadlineSeconds", "600"},
 	{hook, "spec.template.spec.serviceAccountName", `"mbcas-controller"`},
