@@ -27,7 +27,7 @@ var faultCases = []faultCase{
 	{"another pod of the same name", "the UID in each patch refuses it", "TestReplaced TestAResizeIsNoOtherPod", ""},
 	{"an answer is lost, written or not", "the pod is read before anything is tried again", "TestALostAnswerIsLookedUp TestLostAnswer", ""},
 	{"the kubelet defers, refuses or fails", "the resize is taken back and tried again after a back-off that doubles to half an hour; so is a revert that is refused, up to five minutes. An increase may replace a decrease in flight; while it is refused, the decrease goes on", "internal/lifecycle/TestScenarios TestRevertsUntilItIsDone TestARefusedIncreaseLeavesTheDecrease TestBackOffDoubles actuator/podresize/TestCheck", ""},
-	{"200, and the cgroup never changes", "a status that says so is a timeout with a back-off; the agent compares the quota in the kernel with the limit, and tells of a pod that differs", "TestUnlikeQuotaIsTold internal/lifecycle/TestScenarios", "such a pod is told and still resized"},
+	{"200, and the cgroup never changes", "a status that says so is a timeout with a back-off; the agent compares the quotas in the kernel with the limits, and tells of a pod that differs; the pod's own quota is repaired", "TestUnlikeQuotaIsTold TestPodQuotaIsTold internal/lifecycle/TestScenarios", "such a pod is told and still resized"},
 	{"another client changes limits", "they become the declared ones; a second time, the pod is left alone for a day", "TestHoldsOffAfterExternalChange TestWipedFieldsHideNoExternalChange internal/lifecycle/TestScenarios", ""},
 	{"admission changes the patch", "a dry run finds it; what changes later costs what is under way: one pod as a rule, 8 per replica at most", "TestWouldMutate TestMutated TestADryRunVoidsOthers TestAskedAnew TestFoundDuringADryRun", ""},
 	{"a webhook refuses, hangs or is down", "back-off with jitter; a breaker per webhook and namespace; resizes beside the decisions", "TestHangingWebhooks internal/controller/TestHangsAlone internal/dispatch/TestHangsAlone TestManyHangAlone internal/flowcontrol/TestBreaker", ""},
@@ -52,7 +52,7 @@ var faultCases = []faultCase{
 	{"RBAC and pod security", "roles are lists that a test holds; pods meet the level restricted but for one volume", "TestRoles TestPluginRoles config/TestOverlays config/TestTypes", ""},
 	{"hostile settings and objects", "they are refused with the name of the field or flag, or move no limit out of its bounds; a good one counts again", "TestHostileObjects TestHostileSignals TestOddFlags TestSchema internal/kube/TestModeOf", ""},
 	// Operations.
-	{"mode recommend", "nothing is resized but back to what is declared", "TestRecommendNeverResizes TestRaisesWhatItLowered", ""},
+	{"mode recommend", "nothing is resized but back to what is declared, and by 10m and back where a resize of before left a wrong quota", "TestRecommendNeverResizes TestRaisesWhatItLowered", ""},
 	{"pause, restore all", "a pause holds at once and is acknowledged; a restore continues where the last one ended", "TestPauseCausesNoStatus TestPauseWaitsForNoStatus TestRestoreAll TestContinuesWhereItEnded", ""},
 	{"agent unresponsive, restore, uninstall", "limits freeze, then go back in steps; nothing is left behind", "TestActsNowhereBlind TestRestoresInSteps TestStopsRestoresInAnOutage TestLeavesNothingBehind TestUninstall", ""},
 	{"upgrade and downgrade by one version", "with CRDs of the other version nothing is resized or lost, and writes stop", "TestAnOlderCRD TestLessIsStored", "the one version that is released later will be tried with the one before it"},

@@ -8,9 +8,12 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -75,6 +78,18 @@ func (q Quotas) Of(pod types.UID, generation int64) cpu.Milli {
 		return quota.CPU
 	}
 	return 0
+}
+
+// QuotaOf is the quota of the pod's own cgroup where that is wrong, by a Lease that was renewed then; reported is zero
+// where not all such quotas are.
+func (m NodeMarket) QuotaOf(pod *corev1.Pod, renewed time.Time) (quota lifecycle.Quota, reported time.Time) {
+	if q := m.Quotas.Of(pod.UID, pod.Generation); q > 0 {
+		quota = lifecycle.Quota{CPU: q, Wanted: kube.PodQuota(pod)}
+	}
+	if !m.QuotasUnread {
+		reported = renewed
+	}
+	return quota, reported
 }
 
 // Text is the annotation. Quotas for which it has no room are left out; without them it always fits.

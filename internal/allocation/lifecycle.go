@@ -43,6 +43,7 @@ func Facts(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.
 			Name: c.Spec.Name, Limit: c.Limit(), Own: ours[c.Spec.Name], PossiblyOwn: possiblyOurs[c.Spec.Name], Settable: demand.Settable(c.Request()),
 			Floor: b.Floor, NoDecreaseFloor: keeping.Containers[c.Spec.Name].Floor, Ceiling: b.Ceiling,
 			RestoreFloor: restoreFloors[c.Spec.Name], NotRunning: !c.Runs(), Completed: c.Completed(pod.Spec.RestartPolicy),
+			FailedStart: c.FailedStart(), FailedAt: c.FailedAt(),
 		})
 	}
 	for _, s := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses) {

@@ -144,6 +144,10 @@ func (r *Reconciler) prepare(ctx context.Context, s *snapshot, t *task) error {
 	if err != nil {
 		return err
 	}
+	if !fits && t.Purpose == lifecycle.Repair {
+		t.RepairRefused(r.Config.Config, s.now, lifecycle.Cause{Reason: reasons.WaitingForQuota}, r.jitter, &t.rec.Memory)
+		return nil
+	}
 	if !fits {
 		t.Recheck(lifecycle.Earlier(again, r.quotas.Await(s.namespaces[t.pod.Namespace].look, s.now)))
 		t.ReportWait(reasons.WaitingForQuota, "")
@@ -187,11 +191,11 @@ func (t *task) resize(now time.Time) *dispatch.Resize {
 func (t *task) priority() flowcontrol.Priority {
 	optsOut := t.Purpose == lifecycle.Restore && t.facts.Excluded.Reason == reasons.OptedOut
 	switch {
-	case optsOut || t.Purpose == lifecycle.Rollback || t.Purpose == lifecycle.Revert:
+	case optsOut || t.Purpose == lifecycle.Rollback || t.Purpose == lifecycle.Revert || t.Purpose == lifecycle.StepBack:
 		return flowcontrol.Urgent
 	case t.Move.Delta() < 0:
 		return flowcontrol.Decrease
-	case t.Purpose == lifecycle.Restore || t.Purpose == lifecycle.Startup || t.facts.Throttled():
+	case t.Purpose == lifecycle.Restore || t.Purpose == lifecycle.Startup || t.facts.Throttled() || t.facts.Quota.Low():
 		return flowcontrol.Needed
 	}
 	return flowcontrol.Idle

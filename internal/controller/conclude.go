@@ -87,7 +87,13 @@ func (r *Reconciler) refused(rec *record, z *dispatch.Resize, reason reasons.Rea
 		r.unanswered(rec, z, lifecycle.Answer{Reason: reason, Detail: z.Answer.Message})
 		return
 	}
-	z.Refused(r.Config.Config, r.Now(), lifecycle.Cause{Reason: reason, Detail: z.Answer.Message}, r.jitter)
+	cause := lifecycle.Cause{Reason: reason, Detail: z.Answer.Message}
+	if z.Purpose == lifecycle.Repair || z.Purpose == lifecycle.StepBack {
+		z.RepairRefused(r.Config.Config, r.Now(), cause, r.jitter, &rec.Memory)
+		rec.status = ptr.To(z.Status)
+		return
+	}
+	z.Refused(r.Config.Config, r.Now(), cause, r.jitter)
 	rec.RestoreRefused, rec.Troubles, rec.refused, rec.status = z.Purpose == lifecycle.Restore, 0, nil, ptr.To(z.Status)
 	if dispatch.ByAdmission(reason) {
 		rec.refused = ptr.To(z.Admission)

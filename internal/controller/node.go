@@ -30,6 +30,7 @@ type nodeState struct {
 	cordoned    bool           // no new pods come
 	evicting    []corev1.Taint // NoExecute
 	unconfirmed allocation.Unconfirmed
+	market      allocation.NodeMarket // as the Lease says
 }
 
 // node reads the node and the Lease of its agent.

@@ -71,7 +71,6 @@ func (r *Reconciler) pod(
 		return p, nil
 	}
 	s.memory.records[cached.UID] = rec
-	unknown := s.unknownAutoscaler(n, p.pod)
 	declared, err := r.declaredLimits(ctx, s, p)
 	if err != nil {
 		return nil, err
@@ -85,7 +84,7 @@ func (r *Reconciler) pod(
 	p.admission = dispatch.Admission{Ranges: dispatch.Versions(n.LimitRanges), Quotas: shares.Rooms(n.Quotas, p.pod)}
 	p.facts = allocation.Facts(p.pod, declared, s.node.allocatable, &p.constraints)
 	f := &p.facts
-	f.Mode, f.Excluded, f.UnknownAutoscaler, f.HPA = lifecycle.Mode(n.mode), excluded, unknown, hpa
+	f.Mode, f.Excluded, f.UnknownAutoscaler, f.HPA = lifecycle.Mode(n.mode), excluded, s.unknownAutoscaler(n, p.pod), hpa
 	f.StartupBoost, p.boostFault = s.startupBoost(n, p.pod)
 	f.Evicted, f.LatestWins = evicted(p.pod, s.node.evicting), s.latestWins(p.pod)
 	f.QuotaShort, f.Sent, f.Queued = n.shares.Shares[p.pod.UID].By != nil, sent, queued
@@ -107,6 +106,7 @@ func (r *Reconciler) pod(
 		f.Status = *rec.status
 	}
 	f.Progress, f.Said = podresize.Check(p.pod, kube.ByName(kube.Limits(p.pod)), p.pod.Generation)
+	f.Quota, f.QuotasReported = s.node.market.QuotaOf(p.pod, s.now.Add(-s.node.LeaseAge))
 	rec.dates.Translate(s.now, f.Dates()...)
 	rec.Witness(f)
 	f.Memory = rec.Memory

@@ -196,7 +196,8 @@ func TestARestoreTakesWhatThereIs(t *testing.T) {
 			inMemory(t, func(t *testing.T, r *rig) {
 				l, pod := r.lowered()
 				q := r.quota("2")
-				r.counts(q, "1400m") // other pods have 1200m of it
+				r.counts(q, "1400m")    // other pods have 1200m of it
+				l.pass(2 * time.Second) // so it has run for long
 				c.begin(r, pod)
 				pa := l.settles(pod, v1alpha1.PhaseNotApplied, reasons.WaitingForQuota)
 				if got := r.used(q); got != 2000 {

@@ -308,6 +308,7 @@ func (r *Reconciler) gather(ctx context.Context, name string, tenure int) (*snap
 	if s.node.unconfirmed, err = r.memory.markets.Unconfirmed(ctx, name, allocations, s.now); err != nil {
 		return nil, err
 	}
+	s.node.market = r.memory.markets.Last(name)
 	if s.told, err = r.memory.told.Told(ctx, name); err != nil {
 		return nil, err
 	}

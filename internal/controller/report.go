@@ -278,6 +278,8 @@ func (r *Reconciler) observe(s *snapshot, t *task) {
 		tell(normal, "CPUResized", "Resize", "CPU limits are "+t.facts.Current().String())
 	case t.Status.Phase == lifecycle.PhaseFailed && (before.Reason != reason || before.Phase != lifecycle.PhaseFailed):
 		tell(warning, reason, "Resize", t.Status.Message)
+	case before.Reason != reason && (reason == reasons.StartFailed || reason == reasons.PodQuotaDiffers):
+		tell(warning, reason, "Resize", t.Status.Message)
 	case before.Reason != reason && skips[reason] != "":
 		tell(skips[reason], reason, "SkipResize", t.Status.Message)
 	}

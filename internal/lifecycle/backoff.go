@@ -13,6 +13,7 @@ func (t *Task) Resized(cfg Config, now time.Time, from, to Limits, m *Memory) {
 	if t.Purpose != Revert { // a revert belongs to the resize that it takes back
 		m.RestoreRefused = t.Purpose == Restore
 	}
+	m.Repairs.applied(cfg, now, t.Purpose, from, to)
 	t.Supersedes = false // what was in flight is replaced
 	t.resized(now, t.Purpose, from, to, &cfg)
 	t.Recheck(now.Add(cfg.ActuationTimeout))

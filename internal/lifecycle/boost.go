@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -153,6 +154,13 @@ func (p *Pod) firstStart() (first time.Time) {
 		}
 	}
 	return first
+}
+
+// waitsForSidecar says whether a sidecar whose limit is resized runs and has not started.
+func (p *Pod) waitsForSidecar() bool {
+	return slices.ContainsFunc(p.Containers, func(c Container) bool {
+		return p.managed(c) && c.NotRunning && !c.StartedAt.IsZero()
+	})
 }
 
 // started says whether a container whose limit is resized has started.

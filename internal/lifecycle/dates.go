@@ -50,7 +50,7 @@ func (p *Pod) Dates() []*time.Time {
 	dates := []*time.Time{&p.ReadySince, &p.UnreadySince}
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		dates = append(dates, &c.StartedAt, &c.ResizedByOther)
+		dates = append(dates, &c.StartedAt, &c.FailedAt, &c.ResizedByOther)
 		for j := range c.EndedAt {
 			dates = append(dates, &c.EndedAt[j])
 		}

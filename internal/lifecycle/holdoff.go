@@ -59,7 +59,7 @@ func when(applies bool, r reasons.Reason) Cause {
 func holdOff(s *state) verdict {
 	s.Recheck(s.livenessChanges())
 	for _, h := range holdOffs {
-		if s.restoring && h.restoreIgnores {
+		if (s.restoring || s.repair != nil) && h.restoreIgnores {
 			continue
 		}
 		c := h.applies(s)

@@ -108,8 +108,9 @@ func (s *state) judgeProgress() {
 	case s.now.Before(late):
 		s.Report(PhasePending, reasons.ResizeInFlight, "")
 		s.Recheck(late)
-	case progress == actuator.InProgress && !s.pod.started():
-		// Its kubelet may not look at a pod again before the images are there.
+	case progress == actuator.InProgress && (!s.pod.started() || s.pod.waitsForSidecar()):
+		// Its kubelet may not look at a pod again before the images are there, nor resize a sidecar
+		// before it has started.
 		s.Report(PhasePending, reasons.ResizeInFlight, "")
 	case progress == actuator.Errored:
 		s.fail(reasons.ResizeError)
@@ -169,11 +170,15 @@ func (s *state) revert() {
 
 // resized records that MBCAS changed the limits; the kubelet has yet to carry it out. A revert
 // changes no limit in force: the pod was neither lowered nor raised, and stays failed until the
-// resize is tried again.
+// resize is tried again. A repair neither lowers nor raises a pod either.
 func (t *Task) resized(at time.Time, purpose Purpose, from, to Limits, cfg *Config) {
 	t.Status.Applied, t.Status.LastApplied = to, at
-	if purpose == Revert {
+	switch purpose {
+	case Revert:
 		t.Status.Message = failureAlone(t.Status.Message)
+		return
+	case Repair, StepBack: // no limit in force changes for long
+		t.Report(PhasePending, reasons.ResizeInFlight, "")
 		return
 	}
 	t.recordDecrease(cfg, at, from, to)

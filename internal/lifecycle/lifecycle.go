@@ -26,6 +26,8 @@
 //   - UnreadyPodsLoseTheirBoost: a pod that was never Ready is lowered as decided from ten minutes after its
 //     start on, and not below its declared limits.
 //   - ABoostIsFollowed: a boost that the kubelet did not begin with is in flight like any resize.
+//   - RepairsQuotas: a limit of MBCAS changes by a quantum and returns where the quota of the pod's cgroup is
+//     wrong; a container that cannot start after a raise is lowered. What is in vain is given up.
 //   - BackOffDoubles: each failure in a row doubles the wait.
 package lifecycle
 
@@ -71,11 +73,13 @@ type state struct {
 	pod  *Pod
 	Task
 
-	leaving   bool         // the pod leaves the market for good
-	restoring bool         // the pod returns to its declared limits
-	raiseOnly bool         // but is not lowered to them
-	boosted   Limits       // the least limits of a pod that starts; nil: none
-	plan      actuator.Pod // for the plan of the node
+	leaving    bool         // the pod leaves the market for good
+	restoring  bool         // the pod returns to its declared limits
+	raiseOnly  bool         // but is not lowered to them
+	repair     *repair      // nil: there is nothing to repair now
+	quotaWrong bool         // the quota of the pod's cgroup, and a repair is not given up
+	boosted    Limits       // the least limits of a pod that starts; nil: none
+	plan       actuator.Pod // for the plan of the node
 }
 
 // verdict is what follows a step.
@@ -113,8 +117,10 @@ var steps = []step{
 	{"follow a resize in flight", followInFlight},
 	// A restore ends before the hold-offs: a pod at its declared limits needs no resize.
 	{"choose between restore and allocation", chooseRestore},
+	{"find a wrong quota, or a container that cannot start", chooseRepair},
 	{"end a restore", endRestore},
 	{"hold off", holdOff},
+	{"repair it", makeRepair},
 	{"roll back a harmful decrease", rollBackHarmful},
 	{"raise a pod that starts", boost},
 	{"leave the rest to the plan of the node", leaveToPlan},

@@ -105,7 +105,20 @@ func drawn(t *rapid.T, i int) (Pod, constraint) {
 	if one("down", 5) {
 		app.NotRunning, app.StartedAt = true, time.Time{}
 		app.Completed = one("for good", 3)
+		if app.FailedStart = one("failed start", 2); one("dated", 2) {
+			app.FailedAt = before("failed", 60)
+		}
+		p.Memory.Repairs.Before = Limits{{"app", limit("before")}}
 	}
+	if one("quota wrong", 5) {
+		p.Quota = Quota{CPU: limit("quota"), Wanted: now}
+		p.Memory.Repairs.Made = rapid.IntRange(0, 4).Draw(t, "repairs")
+		p.Memory.Repairs.NextAt = before("repair", 60).Add(30 * time.Second)
+	} else if one("by a quantum", 10) {
+		r := &p.Memory.Repairs
+		r.To, r.From, r.MadeAt = Limits{{"app", now}}, Limits{{"app", now + cpu.Quantum}}, noon
+	}
+	app.Own = app.PossiblyOwn && rapid.Bool().Draw(t, "ours for certain")
 	switch {
 	case one("opted out", 10):
 		p.Excluded.Reason = reasons.OptedOut
@@ -260,6 +273,14 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 			case lowers && p.HPA && !s.LastDecrease.IsZero() && noon.Sub(s.LastDecrease) < cfg.HPACooldown:
 				return "lowers a pod of an HPA again within the cooldown"
 			}
+		case Repair:
+			if max(ch.To-ch.From, ch.From-ch.To) != cpu.Quantum || !p.Containers[0].Own {
+				return "repairs by another change than a quantum, or a limit of another writer"
+			}
+		case StepBack:
+			if !lowers || ch.To < p.Containers[0].Settable || !p.Containers[0].NotRunning || !p.Containers[0].Own {
+				return "steps back upwards, below the request, with a container that runs, or a limit of another writer"
+			}
 		case Rollback:
 			if lowers || ch.To > max(floor, ceiling) || s.LastHarmfulDecrease.IsZero() {
 				return "rolls back what did no harm, or too much"
@@ -272,7 +293,9 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 	}
 	allocates := t.Purpose == Allocate || t.Purpose == Startup
 	switch {
-	case p.Mode == ModeRecommend && !leaving && (t.Purpose != Restore || t.Move.Lowers()):
+	case !t.RecheckAt.IsZero() && t.RecheckAt.Before(noon):
+		return "is decided about again at once, and so for good"
+	case p.Mode == ModeRecommend && !leaving && t.Purpose != Repair && t.Purpose != StepBack && (t.Purpose != Restore || t.Move.Lowers()):
 		return "moved in mode recommend, other than back up"
 	case t.Purpose == Revert:
 		return ""

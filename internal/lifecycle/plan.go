@@ -138,7 +138,9 @@ func (t *Task) follow(step actuator.Step, p *Pod, now time.Time) {
 		if t.Why == reasons.StartupBoost || t.Why == reasons.PodNotReady {
 			reason = t.Why
 		}
-		t.Report(PhaseApplied, reason, "")
+		if t.Report(PhaseApplied, reason, ""); p.Quota.Wrong() {
+			t.Report(PhaseNotApplied, reasons.PodQuotaDiffers, p.Quota.String())
+		}
 	case reason == reasons.NoDecisionYet:
 		t.Report(PhasePending, reason, "")
 	case reason == reasons.BackingOff && (failed || now.Before(p.Memory.RetryAt)):

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -60,6 +61,10 @@ type Pod struct {
 	Progress  actuator.Progress
 	// Said is what the kubelet says of the resize.
 	Said string
+	// Quota is the CPU quota of the pod's own cgroup where that is not the one of its limits, as its agent found.
+	Quota Quota
+	// QuotasReported is when the agent reported all such quotas last; zero: it does not at present.
+	QuotasReported time.Time
 	// LatestWins: of several resizes in flight the kubelet carries the latest out, and it says which one its
 	// reports are about. QuotaShort: a ResourceQuota has too little room for all pods that it counts.
 	LatestWins, QuotaShort bool
@@ -114,6 +119,7 @@ type Memory struct {
 	FirstReady time.Time
 	// WaitsSince is when the increase of the pod began to wait for decreases: see Task.WaitsSince.
 	WaitsSince time.Time
+	Repairs    Repairs
 }
 
 // Send notes a resize that was sent: its answer may be lost.
@@ -126,10 +132,28 @@ func (m *Memory) Send(move actuator.Move) {
 
 // Witness notes what the process sees of the pod.
 func (m *Memory) Witness(p *Pod) {
+	m.Repairs.witness(p)
 	if p.Ready && m.FirstReady.IsZero() {
 		m.FirstReady = p.ReadySince
 	}
 	m.Witnessed = m.Witnessed || p.Recorded && p.Declared != nil && p.Current().Equal(p.LastApplied())
+}
+
+// Quota is the CPU quota of a pod's own cgroup; the zero value: nothing is wrong with it, as far as is known.
+type Quota struct {
+	CPU    cpu.Milli // as the kernel has it
+	Wanted cpu.Milli // that which the kubelet computes from the limits; 0: none
+}
+
+// Wrong says whether the quota is another than the limits call for.
+func (q Quota) Wrong() bool { return q.CPU > 0 && q.Wanted > 0 && q.CPU != q.Wanted }
+
+// Low says whether the quota throttles the pod below its limits.
+func (q Quota) Low() bool { return q.Wrong() && q.CPU < q.Wanted }
+
+// String is a sentence about a wrong quota.
+func (q Quota) String() string {
+	return fmt.Sprintf("it is %v, and the limits call for %v", q.CPU, q.Wanted)
 }
 
 // Container is one container of a pod.
@@ -155,6 +179,9 @@ type Container struct {
 	StartedAt time.Time
 	// NotRunning: the kubelet carries no resize of it out now, so it is not raised: see kube.Container.
 	NotRunning bool
+	// FailedStart: the runtime could not start it when it tried last, at FailedAt; zero: the kubelet does not say when.
+	FailedStart bool
+	FailedAt    time.Time
 	// Completed: it has ended and is not started again, so its limit no longer matters.
 	Completed bool
 	Restarts  int

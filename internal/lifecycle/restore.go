@@ -48,15 +48,24 @@ func (s *state) lowered() bool {
 	return slices.ContainsFunc(s.pod.Current(), func(l Limit) bool { return l.CPU < to.Of(l.Container) })
 }
 
-// endRestore ends the restore of a pod at its declared limits. One that leaves the market needs no
-// record any more.
+// endRestore ends the restore of a pod at its declared limits, and with the quota that these call for. One that leaves the
+// market then needs no record any more.
 func endRestore(s *state) verdict {
-	if !s.restoring || s.Supersedes || !s.pod.Current().Equal(s.pod.RestoreLimits()) {
+	if !s.restoring || s.repair != nil || s.Supersedes || !s.pod.Current().Equal(s.pod.RestoreLimits()) {
 		return next
 	}
 	s.settle()
-	s.Report(PhaseRestored, s.Why, s.pod.raisedRequests())
-	s.Delete = s.leaving && s.pod.Recorded
+	if s.Report(PhaseRestored, s.Why, s.pod.raisedRequests()); s.pod.Quota.Wrong() {
+		s.Report(PhaseNotApplied, reasons.PodQuotaDiffers, s.pod.Quota.String())
+	}
+	switch {
+	case s.quotaWrong: // it is repaired later
+	case !s.knowsQuota(): // without a record its agent would report no wrong quota
+		s.Report(PhasePending, s.Why, "its agent has yet to report the CPU quota of the pod's cgroup")
+		s.awaitReport(s.Status.LastApplied)
+	default:
+		s.Delete = s.leaving && s.pod.Recorded
+	}
 	return done
 }
 

@@ -104,7 +104,7 @@ func (s *history) apply(t *testing.T, event []string) {
 	case "confirm":
 		s.decidedAt = s.now
 	case "external": // LIMIT
-		c.Limit, c.InForce, c.PossiblyOwn, c.ResizedByOther = limit(1), limit(1), false, s.now
+		c.Limit, c.InForce, c.Own, c.PossiblyOwn, c.ResizedByOther = limit(1), limit(1), false, false, s.now
 	case "declared":
 		s.declared = limit(1)
 		s.pod.Declared, s.pod.Status.Declared, c.Limit, c.InForce = app(s.declared), app(s.declared), s.declared, s.declared
@@ -118,7 +118,8 @@ func (s *history) apply(t *testing.T, event []string) {
 		s.pod.StartupBoost, s.pod.Ready, s.pod.UnreadySince, c.StartedAt, c.InForce = factor, false, s.now, time.Time{}, 0
 		c.NotRunning = true
 	case "starts":
-		c.StartedAt, c.InForce, s.pod.Progress, c.NotRunning = s.now, c.Limit, actuator.Done, false
+		c.StartedAt, c.InForce, s.pod.Progress = s.now, c.Limit, actuator.Done
+		c.NotRunning, c.FailedStart, c.FailedAt = false, false, time.Time{}
 	case "ceiling": // LIMIT
 		s.constrain.ceiling = limit(1)
 	case "restart":
@@ -126,6 +127,13 @@ func (s *history) apply(t *testing.T, event []string) {
 		c.EndedAt, c.StartedAt, c.NotRunning = []time.Time{s.now}, s.now, false
 	case "ends": // [for good]
 		c.EndedAt, c.StartedAt, c.InForce, c.NotRunning, c.Completed = []time.Time{s.now}, time.Time{}, 0, true, len(event) > 1
+	case "cannotstart":
+		c.StartedAt, c.InForce, c.NotRunning, c.FailedStart, s.pod.Progress = time.Time{}, 0, true, true, actuator.Done
+		c.EndedAt, c.FailedAt = []time.Time{s.now}, s.now
+	case "quota": // LIMIT: the agent finds that quota of the pod's own cgroup
+		s.pod.Quota = Quota{CPU: limit(1), Wanted: c.Limit}
+	case "forgotten": // by a controller that starts anew
+		s.pod.Memory = Memory{}
 	case "mode":
 		s.pod.Mode = Mode(arg(1))
 	case "latestwins":
@@ -159,6 +167,7 @@ func (s *history) settle(out *strings.Builder) {
 	if !s.renewedAt.IsZero() {
 		s.node.LeaseAge = s.now.Sub(s.renewedAt)
 	}
+	s.pod.QuotasReported = s.now.Add(-s.node.LeaseAge)
 	for range 5 {
 		bounds := running("web", s.pod.Containers[0].Limit, s.declared, s.constrain)
 		c, b := &s.pod.Containers[0], bounds.Containers[0]
@@ -176,7 +185,11 @@ func (s *history) settle(out *strings.Builder) {
 			ch := t.Move.Changes[0]
 			fmt.Fprintf(out, "    %s %v to %v\n", t.Purpose, ch.From, ch.To)
 			t.Resized(scenarioConfig(), s.now, app(ch.From), app(ch.To), &s.pod.Memory)
-			c.Limit, c.PossiblyOwn, c.ResizedByOther, s.pod.Progress = ch.To, true, time.Time{}, s.kubelet
+			c.Limit, c.Own, c.PossiblyOwn, c.ResizedByOther, s.pod.Progress = ch.To, true, true, time.Time{}, s.kubelet
+			s.pod.Quota = Quota{} // the agent found it at another generation
+			if c.NotRunning {
+				s.pod.Progress = actuator.Done
+			}
 			if s.kubelet == actuator.Done {
 				c.InForce = ch.To
 			} else if t.Purpose == Revert {

@@ -17,6 +17,8 @@ const (
 	Revert   Purpose = "revert"   // back to the limits in force, after the kubelet could not carry a resize out
 	Rollback Purpose = "rollback" // back to the limits before a harmful decrease
 	Startup  Purpose = "startup"  // above the declared limits while the pod starts
+	Repair   Purpose = "repair"   // by a quantum and back, so that the kubelet writes the quota of the pod's cgroup
+	StepBack Purpose = "stepback" // down to limits with which a container can start
 )
 
 // Phase is where the allocation of a pod stands.

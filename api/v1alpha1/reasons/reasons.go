@@ -28,6 +28,8 @@ const (
 	NoDisruptionAllowed    Reason = "NoDisruptionAllowed"
 	UnhealthyAfterDecrease Reason = "UnhealthyAfterDecrease"
 	ContainerNotRunning    Reason = "ContainerNotRunning"
+	StartFailed            Reason = "StartFailed"
+	PodQuotaDiffers        Reason = "PodQuotaDiffers"
 	WaitingForQuota        Reason = "WaitingForQuota"
 	StartupBoost           Reason = "StartupBoost"
 	InvalidStartupBoost    Reason = "InvalidStartupBoost"
@@ -136,6 +138,8 @@ var explained = []struct {
 	{NoDisruptionAllowed, "a PodDisruptionBudget allows no disruption, so the pod is not lowered below its declared limit"},
 	{UnhealthyAfterDecrease, "the pod became not Ready or restarted right after a decrease; the previous limits are restored as far as bounds and quotas allow, and the pod keeps at least its declared limit for a day"},
 	{ContainerNotRunning, "a container does not run; its limit is raised once it does, as it might never start with a higher one"},
+	{StartFailed, "a container could not start after a limit of the pod was raised; a limit changes so that it can"},
+	{PodQuotaDiffers, "the CPU quota of the pod's cgroup is not the one of its limits; where MBCAS wrote a limit of the pod, it repairs that"},
 	{WaitingForQuota, "a ResourceQuota of the namespace has no room; the increase waits until it has"},
 	{StartupBoost, "the pod starts, and until it is Ready its limit is at least the declared one times its start-up boost"},
 	{InvalidStartupBoost, "the start-up boost is not a factor above 1 and up to 10, so the pod starts with its declared limit"},
@@ -156,7 +160,7 @@ var explained = []struct {
 	{ResizeRestarts, "a container's resizePolicy restarts it when its CPU changes"},
 	{NodeCannotResize, "the node's kubelet does not report container resources, so it cannot resize"},
 
-	{Recommending, "the namespace is in recommend mode: decisions are recorded and nothing is resized"},
+	{Recommending, "the namespace is in recommend mode: decisions are recorded and not carried out"},
 	{Restoring, "the namespace is in restore mode: pods return to their declared limits and stay there"},
 	{Unmanaging, "the pod is no longer managed: it returns to its declared limits, then this object is deleted"},
 	{Paused, "MBCAS is paused in the whole cluster (ConfigMap mbcas, key paused)"},

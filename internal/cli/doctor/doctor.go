@@ -55,6 +55,7 @@ var checks = []check{
 	{"node", "kubelet", perNode, reachable, nil, checkKubelet},
 	{"node", "conditions", perNode, reachable, nil, checkConditions},
 	{"node", "agent", perNode, hasAgents, nil, checkAgent},
+	{"node", "pod quotas", perNode, hasAgents, nil, checkPodQuotas},
 	{"node", "last round", perNode, reachable, nil, checkRound},
 	{"node", "reported resources", perNode, reachable, nil, checkReportedResources},
 

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/cli/cluster"
 	"github.com/mbcas/mbcas/internal/cli/format"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -109,6 +110,28 @@ func agentLogs(system string, pod *corev1.Pod) string {
 		return fmt.Sprintf("kubectl -n %s get pods -o wide", system)
 	}
 	return fmt.Sprintf("kubectl -n %s logs %s", system, pod.Name)
+}
+
+// checkPodQuotas names the pods whose own cgroup has a wrong CPU quota, as the agent says with its Lease.
+func checkPodQuotas(f *findings, s subject) {
+	lease := s.Leases[kube.AgentLease(s.node.Name)]
+	if lease == nil {
+		return
+	}
+	m, err := allocation.ParseNodeMarket(lease.Annotations[kube.MarketKey])
+	if err != nil { // an agent that has just started says nothing
+		return
+	}
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		if len(m.Quotas) == 0 || p.Spec.NodeName != s.node.Name {
+			continue
+		}
+		const advice = "Wait a minute: MBCAS repairs it. If it stays, docs/runbooks/MbcasQuotaMismatch.md."
+		if q := m.Quotas.Of(p.UID, p.Generation); q > 0 {
+			f.warn(p.Namespace+"/"+p.Name, fmt.Sprintf("the CPU quota of its cgroup is %v, and its limits call for %v", q, kube.PodQuota(p)), advice)
+		}
+	}
 }
 
 // checkRound judges the last round of the node's agent.

@@ -53,7 +53,8 @@ func New(reg prometheus.Registerer) *Metrics {
 		Resizes: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "mbcas_controller_resizes_total",
 			Help: "Attempts to resize a pod, by outcome and purpose: allocate (a decision), restore (declared limits), revert (the " +
-				"kubelet could not carry a resize out), rollback (a harmful decrease), startup (a start-up boost).",
+				"kubelet could not carry a resize out), rollback (a harmful decrease), startup (a start-up boost), repair (the quota of " +
+				"the pod's cgroup), stepback (a container cannot start).",
 		}, []string{"purpose", "outcome"}),
 		Changed: counters(auto, "mbcas_controller_changed_cores_total",
 			"CPU by which accepted resizes changed the limits of containers, by direction.", "direction", Increase, Decrease),
