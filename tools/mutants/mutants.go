@@ -34,13 +34,13 @@ var mutants = []mutant{
 	},
 	{
 		"a restore waits for a container that has ended for good", "internal/kube/pod.go",
-		`policy == corev1.RestartPolicyOnFailure && succeeded)`,
-		`policy == corev1.RestartPolicyOnFailure && !succeeded)`, schedules,
+		`policy == corev1.RestartPolicyOnFailure && code == 0)`,
+		`policy == corev1.RestartPolicyOnFailure && code != 0)`, schedules,
 	},
 	{
 		"a restore does not wait for a container that failed", "internal/kube/pod.go",
-		`succeeded := c.Status.State.Terminated.ExitCode == 0`,
-		`succeeded := c.Status.State.Terminated.ExitCode >= 0`, restores,
+		`policy == corev1.RestartPolicyOnFailure && code == 0)`,
+		`policy == corev1.RestartPolicyOnFailure && code >= 0)`, restores,
 	},
 	{
 		"a resize does not look at what runs", "actuator/podresize/patch.go",
@@ -69,6 +69,43 @@ var mutants = []mutant{
 	{
 		"an uninstall does not name what ended meanwhile", "internal/restore/candidate.go",
 		`if move.Raises() {`, `if move.Raises() && c.declared == nil {`, restores,
+	},
+	{
+		"a wrong quota is not repaired", "internal/lifecycle/pod.go",
+		`return q.CPU > 0 && q.Wanted > 0 && q.CPU != q.Wanted`,
+		`return q.CPU > 0 && q.Wanted > 0 && q.CPU == q.Wanted`, schedules,
+	},
+	{
+		"a container that cannot start keeps its limit", "internal/lifecycle/repair.go",
+		`if !c.FailedStart || !s.ours(c) ||`, `if c.FailedStart || !s.ours(c) ||`, rules,
+	},
+	{
+		"a container is lowered before its kubelet tried again", "internal/lifecycle/repair.go",
+		`return !c.FailedAt.Before(since)`, `return !c.FailedAt.Before(since.Add(-time.Hour))`, rules,
+	},
+	{
+		"a limit of another writer is repaired", "internal/lifecycle/repair.go",
+		`return c.Own && s.pod.managed(c) }`, `return s.pod.managed(c) }`, rules,
+	},
+	{
+		"a repair does not return", "internal/lifecycle/repair.go",
+		`if !m.To.Equal(s.pod.Current()) ||`, `if m.To.Equal(s.pod.Current()) ||`, rules,
+	},
+	{
+		"repairs in vain go on", "internal/lifecycle/repair.go",
+		`if m.Made++; m.Made >= mostRepairs {`, `if m.Made++; m.Made >= 100*mostRepairs {`, rules,
+	},
+	{
+		"a refused repair is tried again at once", "internal/lifecycle/repair.go",
+		`case s.now.Before(m.RetryAt):`, `case s.now.Before(m.RetryAt) && m.Made > 9:`, rules,
+	},
+	{
+		"a restore waits for a quota that nothing can mend", "internal/lifecycle/repair.go",
+		`m.Made+m.Refusals < mostRepairs && s.repairable()`, `m.Made+m.Refusals < mostRepairs`, rules,
+	},
+	{
+		"a pod that leaves is forgotten before its quota is known", "internal/lifecycle/restore.go",
+		`case !s.knowsQuota():`, `case !s.knowsQuota() && s.now.IsZero():`, schedules,
 	},
 	{
 		"a pod is resized before its declared limits are in the ledger", "internal/controller/pod.go",

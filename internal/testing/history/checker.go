@@ -147,6 +147,8 @@ func (c *checker) take(e *Event) {
 		c.quiet = false
 	case Endless:
 		c.fail(6, "%s reconciles node %s again and again", e.By, e.Node)
+	case AtRest:
+		c.atRest(e)
 	case Restored:
 		c.restored()
 	}

@@ -53,6 +53,7 @@ const (
 	Quiet       Kind = "quiet"       // from here on no input changes
 	Endless     Kind = "endless"     // a process reconciles a node again and again, at the same moment
 	Stirred     Kind = "stirred"     // inputs change again
+	AtRest      Kind = "at rest"     // a pod: its cgroup has the CPU quota Limits, and Before is that of its limits
 	Restored    Kind = "restored"    // everything was told to return to declared limits, and had the time to
 )
 

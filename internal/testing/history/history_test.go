@@ -187,6 +187,14 @@ func TestInvariants(t *testing.T) {
 			add(history.Event{Kind: history.Restored}), 0, ""},
 		"ended, and waited for": {created().add(history.Event{Kind: history.Completed, Pod: "web", NotRunning: []string{"app"}}).
 			ends("ContainerNotRunning"), 2, "waits for containers"},
+		"a repair":                              {created().resize("repair", 500, 510).actuated().resize("repair", 510, 500), 0, ""},
+		"a repair by more":                      {created().resize("repair", 500, 520), 1, "a repair of web"},
+		"a step back":                           {raised().resize("stepback", 2000, 500, on(history.Resized, func(e *history.Event) { e.NotRunning = []string{"app"} })), 0, ""},
+		"a step back of what runs":              {raised().resize("stepback", 2000, 500), 1, "a step back of web"},
+		"at rest":                               {raised().add(history.Event{Kind: history.AtRest, Pod: "web", Before: app(2000), Limits: app(2000)}), 0, ""},
+		"a wrong quota at rest":                 {raised().add(history.Event{Kind: history.AtRest, Pod: "web", Before: history.Limits{"pod": 2000}, Limits: history.Limits{"pod": 500}}), 10, "a quota of 500m"},
+		"of a pod that is as its owner made it": {created().add(history.Event{Kind: history.AtRest, Pod: "web", Before: app(500), Limits: app(300)}), 0, ""},
+		"a container that cannot start":         {raised().add(history.Event{Kind: history.AtRest, Pod: "web", NotRunning: []string{"app"}}), 10, "cannot start"},
 		"ended with more": {created().resize("allocate", 500, 700).add(history.Event{Kind: history.Completed, Pod: "web", NotRunning: []string{"app"}}).
 			add(history.Event{Kind: history.Restored}), 2, "ends at app=700m"},
 		"without preconditions":         {created().resize("allocate", 500, 700, on(history.Resized, func(e *history.Event) { e.Guarded = false })), 3, "no UID"},

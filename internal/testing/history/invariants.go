@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/mbcas/mbcas/cpu"
 )
 
 // Invariants are those that a history shows, by their numbers in the design.
@@ -16,7 +18,7 @@ var Invariants = [...]string{
 	5:  "No decision on stale data.",
 	6:  "When inputs stop changing, writes stop.",
 	7:  "Every resize leaves an audit record; no record without an attempt.",
-	10: "A limit is raised only while its container runs.",
+	10: "A limit is raised only while its container runs; at rest the quota of a pod's cgroup is that of its limits.",
 }
 
 func (c *checker) fail(invariant int, format string, args ...any) {
@@ -143,6 +145,18 @@ func (c *checker) judge(resize, audit *Event, sent request) {
 		if audit.Reason == "AgentUnresponsive" {
 			c.judgeUnresponsive(resize, audit.Node, at)
 		}
+	case "repair":
+		for name, l := range resize.Limits {
+			if before := resize.Before[name]; l != before && max(l-before, before-l) != cpu.Quantum {
+				c.fail(1, "a repair of %s sets %s from %v to %v", resize.Pod, name, before, l)
+			}
+		}
+	case "stepback":
+		for name, l := range resize.Limits {
+			if before := resize.Before[name]; l != before && (l > before || !slices.Contains(resize.NotRunning, name)) {
+				c.fail(1, "a step back of %s sets %s from %v to %v", resize.Pod, name, before, l)
+			}
+		}
 	case "revert":
 		for name, l := range resize.Limits {
 			in := sent.Saw.InForce[name]
@@ -251,6 +265,20 @@ func (c *checker) unaudited(e *Event) {
 			}
 		}
 		l.stored = nil
+	}
+}
+
+// atRest: a pod with a limit of MBCAS has the right quota, and runs.
+func (c *checker) atRest(e *Event) {
+	p := c.pod(e.Pod)
+	if !slices.Contains(slices.Collect(maps.Values(p.ours)), true) || p.lost {
+		return
+	}
+	if !maps.Equal(e.Before, e.Limits) {
+		c.fail(10, "the cgroup of %s has a quota of %v, its limits call for %v", e.Pod, e.Limits["pod"], e.Before["pod"])
+	}
+	if len(e.NotRunning) > 0 {
+		c.fail(10, "%s: %v cannot start", e.Pod, e.NotRunning)
 	}
 }
 

@@ -175,6 +175,7 @@ func (a *agent) renew() {
 	if said.Unconfirmed = allocation.UnconfirmedOf(unconfirmed); memapi.Get[*v1alpha1.NodeAllocation](w.api, "", a.node) == nil {
 		said.Unconfirmed = allocation.AllPods // what is published is not known
 	}
+	said.Quotas = w.reported(a.node)
 	w.writeLease(a, said.Text())
 	for _, uid := range slices.Sorted(maps.Keys(a.pods)) {
 		pa := memapi.Get[*v1alpha1.PodAllocation](w.api, a.pods[uid].namespace, string(uid))

@@ -76,6 +76,7 @@ var weighted = []struct {
 		return fmt.Sprintf("down %s %s", d.pod(), d.of("first", "last", "done", "unready"))
 	}},
 	{3, func(d drawer) string { return "up " + d.pod() }},
+	{4, func(d drawer) string { return fmt.Sprintf("dies %s %s", d.pod(), d.of("first", "last")) }},
 	{3, func(d drawer) string { return fmt.Sprintf("harm %s %s", d.pod(), d.of("unready", "restart", "well")) }},
 	{2, func(d drawer) string {
 		return fmt.Sprintf("annotate %s %s", d.pod(), d.of("mbcas.io/managed false", "mbcas.io/managed none", "mbcas.io/max-cpu 600m",

@@ -69,7 +69,9 @@ func RunOn(s System, text string, nodes []string) Result {
 	w.live(45 * time.Minute)
 	w.note(history.Event{Kind: history.Quiet})
 	w.live(12 * time.Minute)
+	w.rest()
 	w.restoreAll()
+	w.rest()
 	return Result{w.events, history.Check(s.Rules, w.events), w.counts, w.requests}
 }
 

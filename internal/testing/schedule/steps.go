@@ -54,6 +54,7 @@ func init() {
 		"harm":    func(w *world, a []string) { w.harm(a[0], a[1]) },
 		"down":    func(w *world, a []string) { w.down(a[0], a[1]) },
 		"up":      func(w *world, a []string) { w.up(a[0]) },
+		"dies":    func(w *world, a []string) { w.dies(a[0], a[1]) },
 		"annotate": func(w *world, a []string) {
 			w.changePod(a[0], func(p *corev1.Pod) {
 				p.Annotations = map[string]string{a[1]: a[2]}
@@ -83,7 +84,7 @@ func init() {
 // arguments are how many of them a verb needs.
 var arguments = map[string]int{
 	"wait": 1, "reconcile": 2, "show": 2, "crash": 1, "start": 1, "stop": 1, "continue": 1, "renew": 1, "decide": 3, "publish": 1, "agent": 2,
-	"kubelet": 2, "sync": 1, "resize": 2, "delete": 1, "create": 1, "replace": 1, "harm": 2, "down": 2, "up": 1, "annotate": 3, "mode": 2, "node": 2,
+	"kubelet": 2, "sync": 1, "resize": 2, "delete": 1, "create": 1, "replace": 1, "harm": 2, "down": 2, "up": 1, "dies": 2, "annotate": 3, "mode": 2, "node": 2,
 	"hpa": 1, "pdb": 1, "quota": 2, "webhook": 2, "forget": 1, "pause": 1,
 }
 
@@ -279,9 +280,11 @@ func (w *world) up(name string) {
 				continue
 			}
 			if s.State.Running == nil {
-				s.State, s.RestartCount = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}, s.RestartCount+1
+				s.RestartCount++
+				w.cgroups.start(p, c, now)
+			} else {
+				s.Ready, s.Started = true, new(true)
 			}
-			s.Ready, s.Started = true, new(true)
 		}
 	})
 }

@@ -120,6 +120,7 @@ type world struct {
 	held      []*http.Request
 	settled   map[types.UID]string // the version of a pod about which its kubelet has nothing to do
 	acting    *process             // whose requests are on their way
+	cgroups   cgroups
 }
 
 // newWorld is a small cluster of these nodes and their pods in which everything works.
@@ -148,7 +149,7 @@ func emptyWorld(s System, now time.Time) *world {
 	w := &world{
 		System: s, now: now, processes: map[string]*process{}, agents: map[string]*agent{},
 		kubelets: map[string]apiserver.Answer{}, webhooks: map[string]string{}, counts: map[string]int{},
-		settled: map[types.UID]string{},
+		settled: map[types.UID]string{}, cgroups: newCgroups(),
 	}
 	w.elapse = func(d time.Duration) { w.now = w.now.Add(d) }
 	w.api = memapi.New(func() time.Time { return w.now })
@@ -253,12 +254,23 @@ func (w *world) kubelet(node string, answer apiserver.Answer) {
 		return
 	}
 	for _, p := range memapi.All[*corev1.Pod](w.api) {
-		if p.Spec.NodeName != node || w.settled[p.UID] == p.ResourceVersion {
+		if p.Spec.NodeName != node || w.settled[p.UID] == p.ResourceVersion && w.cgroups.dead[p.UID] == "" && !w.cgroups.retries(p, w.now) {
 			continue
 		}
 		// It speaks to the API server in whole seconds, and sets its own time.
-		status := apiserver.Report(p, answer, metav1.NewTime(w.now.Truncate(time.Second)))
+		at := metav1.NewTime(w.now.Truncate(time.Second))
+		if with := p.DeepCopy(); answer == apiserver.Obey && w.reportEnded(with, at) {
+			memapi.Change(w.api, "kubelet "+node, p.Namespace, p.Name, func(p *corev1.Pod) { p.Status = with.Status })
+			p = memapi.Get[*corev1.Pod](w.api, p.Namespace, p.Name)
+		}
+		status := apiserver.Report(p, answer, at)
+		if p.Status.Phase != corev1.PodRunning && status.Phase == corev1.PodRunning {
+			w.cgroups.begin(p, &status, at)
+		}
 		memapi.Change(w.api, "kubelet "+node, p.Namespace, p.Name, func(p *corev1.Pod) { p.Status = status })
+		if after := memapi.Get[*corev1.Pod](w.api, p.Namespace, p.Name); answer == apiserver.Obey && after != nil {
+			w.cgroups.sync(p, after, w.now)
+		}
 		if now := memapi.Get[*corev1.Pod](w.api, p.Namespace, p.Name); now == p && answer == apiserver.Obey {
 			w.settled[p.UID] = p.ResourceVersion
 		}
