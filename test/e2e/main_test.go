@@ -160,10 +160,10 @@ func (s *suite) addNode(t *testing.T, name string, flags ...string) {
 	output(t, cluster(t.Context(), slices.Concat([]string{"node", "add"}, flags, []string{name})...))
 }
 
-// uninstall runs the documented command.
-func uninstall(t *testing.T) {
+// uninstall runs the documented command, and returns what it prints.
+func uninstall(t *testing.T) string {
 	t.Helper()
-	output(t, exec.CommandContext(t.Context(), "make", "-C", root, "--no-print-directory", "uninstall"))
+	return output(t, exec.CommandContext(t.Context(), "make", "-C", root, "--no-print-directory", "uninstall"))
 }
 
 // kubectl runs the program that people use.

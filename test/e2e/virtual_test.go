@@ -14,8 +14,8 @@ import (
 // virtual is the node that TestVirtualNode adds: an emulated machine with cgroup v2 and nothing else.
 const virtual = "mbcas-vm"
 
-// TestVirtualNode is TestPath on a kernel with cgroup v2. The node gets the images that were loaded
-// before it was added.
+// TestVirtualNode is TestPath on a kernel with cgroup v2, after containers were killed while they were
+// raised. The node gets the images that were loaded before it was added.
 func TestVirtualNode(t *testing.T) {
 	s := start(t, func(s *suite) { s.useVirtualNode(t) })
 	// Its CPUs are slower than real ones, so the agent needs a larger share of them while the pods
@@ -27,6 +27,9 @@ func TestVirtualNode(t *testing.T) {
 		return n > 0, orError(err, "no round")
 	})
 	s.layoutIs(t, "v2")
+	if !t.Run("KilledAfterAResize", s.killedAfterAResize) {
+		t.Fatalf("allocations:%s", s.allocations(t, starting+"-0"))
+	}
 	(&path{suite: s}).run(t)
 }
 

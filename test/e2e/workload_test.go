@@ -190,14 +190,25 @@ func (s *suite) spin(t *testing.T, pod *corev1.Pod, threads int) {
 	s.setLoad(t, pod, 8080, map[string]any{"threads": threads})
 }
 
+// end has the program of a pod end as if it were killed.
+func (s *suite) end(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	s.put(t, pod, "8080/exit", nil)
+}
+
 // setLoad sets the load of the container of a pod that listens there.
 func (s *suite) setLoad(t *testing.T, pod *corev1.Pod, port int, what map[string]any) {
 	t.Helper()
+	s.put(t, pod, fmt.Sprint(port, "/plan"), what)
+}
+
+// put sends something to the program of a pod, at this port and path.
+func (s *suite) put(t *testing.T, pod *corev1.Pod, to string, what map[string]any) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), s.deadline(20*time.Second)) // a starved pod answers late
 	defer cancel()
-	url := fmt.Sprintf("http://%s:%d/plan", pod.Status.PodIP, port)
-	if err := traffic.Put(ctx, http.DefaultClient, url, what); err != nil {
-		t.Fatalf("set the load of %s to %v: %v", pod.Name, what, err)
+	if err := traffic.Put(ctx, http.DefaultClient, "http://"+pod.Status.PodIP+":"+to, what); err != nil {
+		t.Fatalf("send %v to %s of %s: %v", what, to, pod.Name, err)
 	}
 }
 

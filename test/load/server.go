@@ -76,6 +76,12 @@ func (s *server) routes() http.Handler {
 		}
 		s.follow(p)
 	})
+	// Ends as if it were killed, where a test cannot reach its processes.
+	mux.HandleFunc("PUT /exit", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "0")
+		_ = http.NewResponseController(w).Flush()
+		os.Exit(137)
+	})
 	mux.HandleFunc("GET /work", s.work)
 	return mux
 }

@@ -131,7 +131,8 @@ func (r *repo) e2e(test string, tools ...string) func(context.Context) error {
 		}
 		r.results.perTest = true
 		defer func() { r.results.perTest = false }()
-		flags := []string{"-count=1", "-timeout=60m", "-run=^" + test + "$"}
+		// Its parallel tests wait more than they compute.
+		flags := []string{"-count=1", "-timeout=60m", "-parallel=8", "-run=^" + test + "$"}
 		return r.goTestRepeating(ctx, "", env, flags, "./test/e2e")
 	}
 }

@@ -53,6 +53,8 @@ func (r *repo) suites() []suite {
 			r.e2e("TestMonitoring", "prometheus", "alertmanager"),
 		},
 		{"faults", "end to end: kubelet, containerd, API server and etcd fail", r.e2e("TestFaults")},
+		{"starts", "end to end: containers that start while they are raised", r.e2e("TestStarts")},
+		{"chaos", "end to end: ten minutes of drawn faults", r.e2e("TestChaos")},
 		{"nodes", "end to end: two nodes", r.e2e("TestTwoNodes")},
 		{"cluster", "the local cluster: crashes, nodes, add-ons, removal", r.clusterTests},
 		{"skew", "API server tests on other versions of Kubernetes", r.skew},

@@ -58,7 +58,7 @@ func TestTiers(t *testing.T) {
 		{tier: "ci", want: "check unit path"},
 		{
 			tier: "all",
-			want: "unit fuzz long race page path virtual platform monitoring faults nodes " +
+			want: "unit fuzz long race page path virtual platform monitoring faults starts chaos nodes " +
 				"cluster skew rules dashboards",
 		},
 		{tier: "test", only: "fuzz", want: "fuzz"},

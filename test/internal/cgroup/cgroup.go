@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -120,6 +121,34 @@ func (c Container) Quota() (int64, error) {
 		return 0, fmt.Errorf("%v: %v: want a quota and a period", files, n)
 	}
 	return max(0, n[0]*1000/n[1]), nil
+}
+
+// FindPod searches for the cgroup of the pod with that UID.
+func (n Node) FindPod(uid string) (Container, error) {
+	var c Container
+	for _, above := range []string{"kubepods*", "kubepods*/*"} {
+		for _, name := range []string{uid, strings.ReplaceAll(uid, "-", "_")} { // the driver systemd
+			found, err := filepath.Glob(filepath.Join(n.cpu, above, "*"+name+"*"))
+			if err != nil {
+				return c, err
+			}
+			if len(found) > 0 {
+				return Container{v2: n.Cgroup == "v2", cpu: found[0]}, nil
+			}
+		}
+	}
+	return c, fmt.Errorf("pod %s has no cgroup below %s/kubepods*", uid, n.cpu)
+}
+
+// Kill kills the processes of the container.
+func (c Container) Kill() error {
+	ids, err := numbers(filepath.Join(c.cpu, "cgroup.procs"))
+	for _, id := range ids {
+		if err := syscall.Kill(int(id), syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("kill process %d of %s: %w", id, c.cpu, err)
+		}
+	}
+	return err
 }
 
 // QuotaFile is the file that changes when the kernel's limit does.

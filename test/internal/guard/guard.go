@@ -30,9 +30,10 @@ import (
 )
 
 // Labels of pods. Another controller may evict an Excused pod and change its requests. Nothing may
-// change an Untouched pod.
+// change an Untouched pod. A test restarts the containers of a Restarted one.
 const (
 	Excused   = "test.mbcas.io/excused"
+	Restarted = "test.mbcas.io/restarted"
 	Untouched = "test.mbcas.io/untouched"
 )
 
@@ -138,7 +139,7 @@ func (g *Guard) record(pod *corev1.Pod) {
 	}
 	for _, c := range slices.Sorted(maps.Keys(now.restarts)) {
 		switch {
-		case now.restarts[c] <= was.restarts[c]:
+		case now.restarts[c] <= was.restarts[c] || pod.Labels[Restarted] != "":
 		case pod.Namespace == System:
 			g.report.note("%s: container %s was restarted", name, c)
 		default:

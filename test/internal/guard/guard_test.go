@@ -41,6 +41,10 @@ func TestPodChanges(t *testing.T) {
 			p.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("33Mi")
 		}, "requests or memory"},
 		"a restart": {func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount++ }, "was restarted"},
+		"a restart by the test": {func(p *corev1.Pod) {
+			p.Labels[Restarted] = "true"
+			p.Status.ContainerStatuses[0].RestartCount++
+		}, ""},
 		"an eviction by the API": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
 		}, "was evicted"},
