@@ -1,9 +1,11 @@
 package lifecycle
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 )
@@ -151,6 +153,25 @@ func TestRefusingDecreases(t *testing.T) {
 		}
 		if lowest < declared || lowest > near || above > time.Hour {
 			t.Errorf("%s: the lowest limit is %v, and was above %v for %v; want an hour at most", name, lowest, cpu.Milli(near), above)
+		}
+	}
+}
+
+// TestRaisesOnlyWhatRuns: neither a rollback nor a revert raises a container that does not run.
+func TestRaisesOnlyWhatRuns(t *testing.T) {
+	harmed := lowered(DefaultConfig(), 0)
+	harmed.Containers[0].EndedAt = []time.Time{noon.Add(45 * time.Second)}
+	refused := applied(500, 1000)
+	refused.Status.Phase, refused.Status.Reason, refused.Status.LastApplied = PhasePending, reasons.ResizeInFlight, noon
+	refused.Progress, refused.Containers[0].InForce = actuator.Infeasible, 1000
+	for purpose, p := range map[Purpose]Pod{Rollback: harmed, Revert: refused} {
+		for _, down := range []bool{false, true} {
+			p.Containers = slices.Clone(p.Containers)
+			p.Containers[0].NotRunning = down
+			got := decideOne(t, DefaultConfig(), up, p, noon.Add(time.Minute))
+			if raises := got.Move != nil && got.Move.Raises(); raises == down || raises && got.Purpose != purpose {
+				t.Errorf("%s, down %t: %s %v", purpose, down, got.Purpose, got.Move)
+			}
 		}
 	}
 }
