@@ -328,7 +328,6 @@ func TestRaisedRequestIsRestored(t *testing.T) {
 		pod := l.raised("web")
 		r.must(r.Client.SubResource("resize").Patch(r.Context(), pod.DeepCopy(), client.RawPatch("application/strategic-merge-patch+json",
 			[]byte(`{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"700m"}}}]}}`)), client.FieldOwner("another-client")))
-		l.pass(2 * time.Second) // so it has run for long
 		r.mode(r.namespace, kube.ModeRestore)
 		pa := l.settles(pod, v1alpha1.PhaseRestored, reasons.Restoring)
 		r.limitIs(pod, 700, "at the request")

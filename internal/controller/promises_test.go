@@ -159,7 +159,6 @@ func TestComesBackQuietly(t *testing.T) {
 func (r *rig) history(dieAt int, done bool, lost lose) (writes int, generation int64) {
 	r.Helper()
 	pod := r.pod(fmt.Sprintf("history-%d-%v-%d", dieAt, done, len(lost)), "100m", "500m")
-	time.Sleep(2 * time.Second) // of the bubble: it has run for long
 	r.hear()
 	l := r.liveUntil(dieAt, done)
 	r.mode(r.namespace, kube.ModeEnforce)
@@ -229,7 +228,6 @@ func TestLeavesNothingBehind(t *testing.T) {
 	}, func(_ *testing.T, r *rig, leave func(*rig, *corev1.Pod)) {
 		l := r.live()
 		pod := l.raised("web")
-		l.pass(2 * time.Second) // so it has run for long
 		leave(r, pod)
 		l.gets(pod, 500)
 		l.becomes(pod, "gone", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })

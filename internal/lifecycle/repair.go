@@ -240,8 +240,17 @@ func (s *state) knowsQuota() bool {
 		return true
 	}
 	return !slices.ContainsFunc(s.pod.Containers, func(c Container) bool {
-		return s.pod.managed(c) && !c.Completed && (c.NotRunning || !c.StartedAt.Before(applied.Truncate(time.Second)))
+		return s.pod.managed(c) && !c.Completed && !s.ranBefore(c, applied)
 	})
+}
+
+// ranBefore says whether a container has run since before a resize. The kubelet dates starts by the
+// second: in the second of the resize, the first start came before if the pod was ever raised, as what
+// does not run is not.
+func (s *state) ranBefore(c Container, resize time.Time) bool {
+	second := resize.Truncate(time.Second)
+	first := c.Restarts == 0 && !s.Status.LastIncrease.IsZero() && !c.StartedAt.After(second)
+	return !c.NotRunning && (c.StartedAt.Before(second) || first)
 }
 
 // reportedSince says whether the agent has reported what it found about the quota after that resize.

@@ -156,6 +156,13 @@ func TestLeavesWithTheRightQuota(t *testing.T) {
 			p.Quota, app.Ceiling, app.Settable = wrong, app.Limit, app.Limit
 		}, false},
 		"it started after the last resize": {func(_ *Pod, app *Container) { app.StartedAt = noon }, true},
+		"or in the second of it":           {func(p *Pod, app *Container) { app.StartedAt = p.Status.LastApplied.Truncate(time.Second) }, true},
+		"and the pod was raised": {func(p *Pod, app *Container) {
+			app.StartedAt, p.Status.LastIncrease = p.Status.LastApplied.Truncate(time.Second), p.Status.LastApplied
+		}, false},
+		"and started anew": {func(p *Pod, app *Container) {
+			app.StartedAt, app.Restarts, p.Status.LastIncrease = p.Status.LastApplied.Truncate(time.Second), 1, p.Status.LastApplied
+		}, true},
 		"and the agent has reported since": {func(p *Pod, app *Container) {
 			app.StartedAt, p.Status.LastApplied, p.QuotasReported = noon.Add(-quotaFound), noon.Add(-quotaFound), noon
 		}, false},

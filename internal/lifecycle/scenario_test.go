@@ -127,6 +127,7 @@ func (s *history) apply(t *testing.T, event []string) {
 		c.EndedAt, c.StartedAt, c.NotRunning = []time.Time{s.now}, s.now, false
 	case "ends": // [for good]
 		c.EndedAt, c.StartedAt, c.InForce, c.NotRunning, c.Completed = []time.Time{s.now}, time.Time{}, 0, true, len(event) > 1
+		c.Restarts++
 	case "cannotstart":
 		c.StartedAt, c.InForce, c.NotRunning, c.FailedStart, s.pod.Progress = time.Time{}, 0, true, true, actuator.Done
 		c.EndedAt, c.FailedAt = []time.Time{s.now}, s.now
