@@ -21,7 +21,7 @@ const (
 
 // quotaComparison compares quotas in the kernel with limits, round by round.
 type quotaComparison struct {
-	since      time.Time // the first round that knew of each managed pod
+	since      time.Time // from when on each round knew of all managed pods
 	mismatched map[types.UID]mismatchedPod
 }
 

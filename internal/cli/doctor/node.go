@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
@@ -124,12 +125,9 @@ func checkPodQuotas(f *findings, s subject) {
 	}
 	for i := range s.Pods {
 		p := &s.Pods[i]
-		if len(m.Quotas) == 0 || p.Spec.NodeName != s.node.Name {
-			continue
-		}
-		const advice = "Wait a minute: MBCAS repairs it. If it stays, docs/runbooks/MbcasQuotaMismatch.md."
-		if q := m.Quotas.Of(p.UID, p.Generation); q > 0 {
-			f.warn(p.Namespace+"/"+p.Name, fmt.Sprintf("the CPU quota of its cgroup is %v, and its limits call for %v", q, kube.PodQuota(p)), advice)
+		if q, _ := m.QuotaOf(p, time.Time{}); q.Wrong() && p.Spec.NodeName == s.node.Name {
+			f.warn(p.Namespace+"/"+p.Name, "the CPU quota of its cgroup: "+q.String(),
+				"Wait a minute: MBCAS repairs it. If it stays, docs/runbooks/MbcasQuotaMismatch.md.")
 		}
 	}
 }
