@@ -88,8 +88,7 @@ func (r *Reconciler) pod(
 	f.StartupBoost, p.boostFault = s.startupBoost(n, p.pod)
 	f.Evicted, f.LatestWins = evicted(p.pod, s.node.evicting), s.latestWins(p.pod)
 	f.QuotaShort, f.Sent, f.Queued = n.shares.Shares[p.pod.UID].By != nil, sent, queued
-	e, _ := restore.ReadEntry(s.ledger.Stored, p.pod.UID)
-	f.InLedger = kube.SameLimits(e.Limits, declared)
+	f.InLedger = s.ledger.Has(p.pod.UID, declared)
 	f.Refused.Reason, f.Refused.Detail = n.Refusal(p.pod)
 	if f.Resolved = p.resolved(); p.rec.refused != nil && len(p.rec.refused.Quotas) > 0 {
 		s.recheckAt = lifecycle.Earlier(s.recheckAt, r.quotas.Await(n.look, s.now))
@@ -287,7 +286,7 @@ func (r *Reconciler) record(ctx context.Context, s *snapshot, tasks []*task) {
 	thing := "ledger " + s.node.name
 	until := r.backoffs.Waits(s.now, thing)
 	if until.IsZero() {
-		stored, err := s.ledger.Write(ctx, r.Client, entries, s.exists)
+		stored, err := s.ledger.Write(ctx, r.Client, entries, s.runs)
 		if err == nil && s.ledger.Orphaned() && !s.memory.adopted {
 			s.memory.adopted = true
 			s.ledger.Stored = stored
@@ -306,7 +305,7 @@ func (r *Reconciler) record(ctx context.Context, s *snapshot, tasks []*task) {
 	for _, t := range tasks {
 		switch {
 		case t.Record == nil:
-		case until.IsZero():
+		case until.IsZero() && s.ledger.Has(t.pod.UID, entries[t.pod.UID].Limits): // there was room
 			t.rec.declared = entries[t.pod.UID].Limits
 		default:
 			_, others := restore.ReadEntry(s.ledger.Stored, t.pod.UID)

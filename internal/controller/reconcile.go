@@ -275,18 +275,17 @@ type snapshot struct {
 	strays []*task
 	memory *nodeMemory
 
-	told       nodeallocation.Told // what the agent is told
-	leftOut    []types.UID         // pods that are not in pods
-	ledger     restore.NodeLedger
-	exists     map[types.UID]bool
-	namespaces map[string]*namespaceState
-	recheckAt  time.Time // when to reconcile again whatever the tasks want; zero: no need
+	told         nodeallocation.Told // what the agent is told
+	leftOut      []types.UID         // pods that are not in pods
+	ledger       restore.NodeLedger
+	exists, runs map[types.UID]bool // pods; runs: those that have not ended
+	namespaces   map[string]*namespaceState
+	recheckAt    time.Time // when to reconcile again whatever the tasks want; zero: no need
 }
 
-// gather reads what is known of a node: caches, our own last writes, and only in doubt the API
-// server.
+// gather reads what is known of a node: caches, our own last writes, in doubt the API server.
 func (r *Reconciler) gather(ctx context.Context, name string, tenure int) (*snapshot, error) {
-	s := &snapshot{now: r.Now(), exists: map[types.UID]bool{}, namespaces: map[string]*namespaceState{}}
+	s := &snapshot{now: r.Now(), exists: map[types.UID]bool{}, runs: map[types.UID]bool{}, namespaces: map[string]*namespaceState{}}
 	var err error
 	if s.node, err = r.node(ctx, name, s.now); err != nil {
 		return nil, err
@@ -314,6 +313,7 @@ func (r *Reconciler) gather(ctx context.Context, name string, tenure int) (*snap
 	}
 	for i := range pods.Items {
 		s.exists[pods.Items[i].UID] = true
+		s.runs[pods.Items[i].UID] = !kube.Ended(&pods.Items[i])
 	}
 	s.memory = r.memory.of(name, tenure, s.exists, len(allocations))
 	looked := s.memory.dates.LastLook()

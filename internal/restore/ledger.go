@@ -1,9 +1,12 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,8 +22,16 @@ import (
 // The ledger is a second record of the declared limits: one ConfigMap per node, in the namespace of the installation, so that
 // neither a deleted PodAllocation nor a deleted CRD loses any.
 
-// pruneFrom is the number of entries of pods that no longer exist from which they are removed.
-const pruneFrom = 20
+const (
+	// pruneFrom is the number of entries that are not needed from which they are removed.
+	pruneFrom = 20
+	// mostBytes bounds the entries of a node. The API server takes 1 MiB in a ConfigMap, and an entry of 64
+	// containers with long names has 6.6 KiB.
+	mostBytes = 900 << 10
+)
+
+// ErrFull is why a pod is not recorded for which the ledger of its node has no room.
+var ErrFull = errors.New("the ledger of the node is full: opt out pods with many containers, or move them to another node")
 
 // Entry is the record of one pod. Its key is the pod's UID.
 type Entry struct {
@@ -39,6 +50,12 @@ func ReadEntry(ledger *corev1.ConfigMap, uid types.UID) (Entry, bool) {
 		return Entry{}, false
 	}
 	return e, true
+}
+
+// Has says whether the ledger has these limits of a pod.
+func (l NodeLedger) Has(pod types.UID, limits []v1alpha1.ContainerLimit) bool {
+	e, _ := ReadEntry(l.Stored, pod)
+	return kube.SameLimits(e.Limits, limits)
 }
 
 // ReadLedgers lists the entries of all nodes.
@@ -72,22 +89,21 @@ type NodeLedger struct {
 	Stored *corev1.ConfigMap
 }
 
-// Write adds entries in one write, and removes those of pods that no longer exist once there are many. It returns the ledger as it is
-// stored then. It fails with a conflict where the ledger is not the one that was read: another controller may know better.
+// Write adds entries in one write, and removes those that are not needed once there are many, or no room. It returns the ledger as it is
+// stored then; where there is no room for all, without the largest of them. It fails with a conflict where the ledger is
+// not the one that was read: another controller may know better.
 func (l NodeLedger) Write(
-	ctx context.Context, c client.Client, add map[types.UID]Entry, exists map[types.UID]bool,
+	ctx context.Context, c client.Client, add map[types.UID]Entry, needed map[types.UID]bool,
 ) (*corev1.ConfigMap, error) {
-	data := map[string]any{}
+	lines := map[string]string{}
 	for uid, e := range add {
 		line, err := json.Marshal(e)
 		if err != nil {
 			return l.Stored, fmt.Errorf("record the declared limits of pod %s/%s: %w", e.Namespace, e.Pod, err)
 		}
-		data[string(uid)] = string(line)
+		lines[string(uid)] = string(line)
 	}
-	for _, uid := range outdated(l.Stored, exists) {
-		data[uid] = nil
-	}
+	data := l.fitting(lines, needed)
 	if len(data) == 0 {
 		return l.Stored, nil
 	}
@@ -107,6 +123,48 @@ func (l NodeLedger) Write(
 		return l.Stored, fmt.Errorf("write ConfigMap %s/%s, the record of declared limits: %w", l.Namespace, cm.Name, err)
 	}
 	return cm, nil
+}
+
+// fitting are those of the new entries for which there is room, the smallest first, and nil for those that are removed.
+func (l NodeLedger) fitting(lines map[string]string, needed map[types.UID]bool) map[string]any {
+	var stored map[string]string
+	if l.Stored != nil {
+		stored = l.Stored.Data
+	}
+	size := func(of map[string]string, uid string) int {
+		if line, ok := of[uid]; ok {
+			return len(uid) + len(line)
+		}
+		return 0
+	}
+	more := func(uid string) int { return size(lines, uid) - size(stored, uid) }
+	total, ended := 0, []string{}
+	for uid := range stored {
+		total += size(stored, uid)
+		if lines[uid] == "" && !needed[types.UID(uid)] {
+			ended = append(ended, uid)
+		}
+	}
+	for uid := range lines {
+		total += more(uid)
+	}
+	data := map[string]any{}
+	if len(ended) >= pruneFrom || total > mostBytes {
+		for _, uid := range ended {
+			data[uid] = nil
+			total -= size(stored, uid)
+		}
+	}
+	for _, uid := range slices.SortedFunc(maps.Keys(lines), func(a, b string) int {
+		return cmp.Or(cmp.Compare(more(b), more(a)), cmp.Compare(a, b))
+	}) {
+		if total > mostBytes && more(uid) > 0 {
+			total -= more(uid)
+			continue
+		}
+		data[uid] = lines[uid]
+	}
+	return data
 }
 
 // Adopt makes the Node the owner of a ledger from before its time. Some clusters allow that only to an account that may delete
@@ -169,21 +227,4 @@ func writeData(ctx context.Context, c client.Client, cm *corev1.ConfigMap, manag
 		return c.Create(ctx, cm, client.FieldOwner(manager))
 	}
 	return client.IgnoreNotFound(err)
-}
-
-// outdated are the keys of pods that no longer exist, if there are at least pruneFrom.
-func outdated(ledger *corev1.ConfigMap, exists map[types.UID]bool) []string {
-	if ledger == nil {
-		return nil
-	}
-	var keys []string
-	for uid := range ledger.Data {
-		if !exists[types.UID(uid)] {
-			keys = append(keys, uid)
-		}
-	}
-	if len(keys) < pruneFrom {
-		return nil
-	}
-	return keys
 }

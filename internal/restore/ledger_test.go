@@ -2,6 +2,7 @@ package restore
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/must"
@@ -47,6 +49,60 @@ func TestLedger(t *testing.T) {
 	}
 	if e, ok := ReadEntry(&corev1.ConfigMap{Data: map[string]string{"u1": "no JSON"}}, "u1"); ok {
 		t.Errorf("an entry that cannot be read is %+v", e)
+	}
+}
+
+// TestFullLedger: the largest entries are left out where there is no room for all, and others are recorded. Those of pods
+// that have ended make room.
+func TestFullLedger(t *testing.T) {
+	c, runs := newClient(t), map[types.UID]bool{}
+	entries := func(from, to int, name string) map[types.UID]Entry {
+		list := map[types.UID]Entry{}
+		for i := from; i < to; i++ {
+			e := Entry{Namespace: "shop", Pod: name}
+			for j := range 64 {
+				e.Limits = append(e.Limits, v1alpha1.ContainerLimit{Name: fmt.Sprint(name, "-", j), CPULimit: 500})
+			}
+			uid := types.UID(fmt.Sprintf("u%04d", i))
+			list[uid], runs[uid] = e, true
+		}
+		return list
+	}
+	ledger, long := NodeLedger{Namespace: system, Node: "n1"}, strings.Repeat("c", 60)
+	write := func(add map[types.UID]Entry) (left int) {
+		t.Helper()
+		stored, err := ledger.Write(t.Context(), c, add, runs)
+		must.Succeed(t, err)
+		size := 0
+		for uid, line := range stored.Data {
+			size += len(uid) + len(line)
+		}
+		if ledger.Stored = stored; size > mostBytes {
+			t.Errorf("the ledger has %d bytes", size)
+		}
+		for uid := range add {
+			if stored.Data[string(uid)] == "" {
+				left++
+			}
+		}
+		return left
+	}
+	if left := write(entries(0, 100, long)); left != 0 {
+		t.Errorf("%d left out, and there is room", left)
+	}
+	add := entries(100, 200, long)
+	maps.Copy(add, entries(200, 201, "c"))
+	if left := write(add); left == 0 || left > 90 || ledger.Stored.Data["u0200"] == "" {
+		t.Errorf("%d left out; the small one: %q", left, ledger.Stored.Data["u0200"])
+	}
+	clear(runs)
+	if left := write(entries(300, 400, long)); left != 0 || len(ledger.Stored.Data) != 100 {
+		t.Errorf("%d left out, and nothing else runs; %d entries", left, len(ledger.Stored.Data))
+	}
+	add = entries(400, 500, long)
+	maps.Copy(add, entries(300, 301, long+"x"))
+	if left := write(add); left == 0 || !strings.Contains(ledger.Stored.Data["u0300"], long+"x") {
+		t.Errorf("%d left out; one that is there and grows: %s", left, ledger.Stored.Data["u0300"])
 	}
 }
 
