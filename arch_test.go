@@ -54,7 +54,7 @@ var rules = []struct{ pkg, imports string }{
 		cpu market internal/sense internal/demand internal/round api/v1alpha1 api/v1alpha1/reasons actuator
 		internal/lifecycle internal/quota internal/kube internal/constraints kubernetes`},
 	{"internal/markets", "market api/v1alpha1 internal/kube internal/allocation kubernetes"},
-	{"internal/nodeallocation", "cpu api/v1alpha1 internal/kube internal/allocation kubernetes"},
+	{"internal/nodeallocation", "cpu api/v1alpha1 internal/lifecycle internal/kube internal/allocation kubernetes"},
 	{"internal/quota/shares", `
 		cpu api/v1alpha1 internal/lifecycle internal/quota internal/kube internal/constraints internal/allocation
 		internal/nodeallocation kubernetes`},

@@ -26,6 +26,9 @@ const (
 	// it, and the kernel refuses a quota below 1 ms, which is 10m at the default
 	// CFS period of 100 ms.
 	Quantum Milli = 10
+
+	// Largest is the largest amount that an object of MBCAS can hold: the pattern above takes eight digits.
+	Largest Milli = 99_999_999
 )
 
 // FromCores rounds an amount in cores to the nearest thousandth.

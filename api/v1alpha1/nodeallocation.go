@@ -34,6 +34,9 @@ type NodeAllocationList struct {
 // MaxNodePods is how many pods a NodeAllocation names at most. Pods beyond that are unmanaged.
 const MaxNodePods = 1024
 
+// MaxContainers is how many containers of a pod have limits in an object of MBCAS at most. A pod with more is unmanaged.
+const MaxContainers = 64
+
 // NodeAllocationSpec holds the managed pods of the node.
 type NodeAllocationSpec struct {
 	// Pods are the managed pods of the node, in the order of their UIDs. The list is written as a whole,

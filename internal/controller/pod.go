@@ -86,6 +86,7 @@ func (r *Reconciler) pod(
 	f := &p.facts
 	f.Mode, f.Excluded, f.UnknownAutoscaler, f.HPA = lifecycle.Mode(n.mode), excluded, s.unknownAutoscaler(n, p.pod), hpa
 	f.StartupBoost, p.boostFault = s.startupBoost(n, p.pod)
+	f.NotPublished = r.memory.told.Unpublished(s.node.name, p.pod.UID)
 	f.Evicted, f.LatestWins = evicted(p.pod, s.node.evicting), s.latestWins(p.pod)
 	f.QuotaShort, f.Sent, f.Queued = n.shares.Shares[p.pod.UID].By != nil, sent, queued
 	f.InLedger = s.ledger.Has(p.pod.UID, declared)

@@ -21,6 +21,7 @@ import (
 	"github.com/mbcas/mbcas/internal/events"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
+	"github.com/mbcas/mbcas/internal/nodeallocation"
 )
 
 // report writes what changed: statuses, events and metrics. It returns false where it stopped because what it
@@ -145,6 +146,11 @@ func (r *Reconciler) tell(ctx context.Context, s *snapshot, tasks []*task) {
 		tell = r.memory.told.Tighten
 	}
 	again, err := tell(ctx, s.node.name, s.node.uid, pods)
+	var refused *nodeallocation.Refused
+	if errors.As(err, &refused) { // the others of the node do not wait for them
+		r.done(ctx, &corev1.Pod{Spec: corev1.PodSpec{NodeName: s.node.name}}, "refused "+s.node.name, refused)
+		err = refused.Rest
+	}
 	if s.recheckAt = lifecycle.Earlier(lifecycle.Earlier(s.recheckAt, again), until); errors.Is(err, kube.ErrContested) {
 		key = contest // which a success does not end
 	}

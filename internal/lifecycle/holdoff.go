@@ -13,6 +13,7 @@ var holdOffs = []struct {
 	applies        func(*state) Cause
 }{
 	{true, func(s *state) Cause { return s.pod.Excluded }},
+	{true, func(s *state) Cause { return when(s.pod.NotPublished, reasons.NotPublished) }},
 	{true, recommends},
 	{false, func(s *state) Cause { return Cause{Reason: s.node.Suspended} }},
 	{false, func(s *state) Cause { return when(s.node.Unknown, reasons.NodeUnknown) }},

@@ -135,6 +135,7 @@ func drawn(t *rapid.T, i int) (Pod, constraint) {
 	if one("unsure", 10) {
 		p.UnknownAutoscaler = "VerticalPodAutoscalers"
 	}
+	p.NotPublished = one("not published", 20)
 	if p.HPA = one("hpa", 10); one("no decrease", 4) {
 		p.NoDecrease = reasons.ScaledByHPA
 	}

@@ -12,9 +12,9 @@ import (
 // has to be started first.
 const agentStart = time.Minute
 
-// chooseRestore decides whether the pod returns to its declared limits, and why. In mode recommend,
-// and where its agent cannot decide about it, nothing is decided for it any more, so what MBCAS took is
-// given back, and nothing is taken.
+// chooseRestore decides whether the pod returns to its declared limits, and why. In mode recommend, where it is
+// not published, and where its agent cannot decide about it, nothing is decided for it any more, so what MBCAS took
+// is given back, and nothing is taken.
 func chooseRestore(s *state) verdict {
 	switch {
 	case s.leaving:
@@ -25,6 +25,8 @@ func chooseRestore(s *state) verdict {
 		s.Why = reasons.AgentUnresponsive
 	case s.pod.Mode == ModeRecommend && s.lowered():
 		s.Why, s.raiseOnly = reasons.Recommending, true
+	case s.pod.Mode == ModeEnforce && s.pod.NotPublished && s.lowered():
+		s.Why, s.raiseOnly = reasons.NotPublished, true
 	case s.pod.Mode == ModeEnforce && s.undecided() >= s.cfg.RestoreAfter && !s.node.Outage:
 		s.Why, s.raiseOnly = reasons.DecisionTooOld, true
 	default:

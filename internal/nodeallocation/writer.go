@@ -12,6 +12,8 @@
 //   - ContestsAreErrors: what another writer has changed since is not changed back at once.
 //   - MetadataIsNoContest: that counts only of what an agent is told.
 //   - ANewTenureIsNoContest: and not where another replica may have owned the node since.
+//   - LeavesOutTheRefused: where the API server calls the value of a pod invalid, what it stored before stays, and the
+//     others are published. The pod is tried again after a back-off.
 //   - TightensInContest: a lower ceiling and NoDecrease are told all the same.
 package nodeallocation
 
@@ -34,6 +36,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/kube"
+	"github.com/mbcas/mbcas/internal/lifecycle"
 )
 
 // Writer writes NodeAllocations. Those of different nodes may be written at the same time.
@@ -56,6 +59,10 @@ type Writer struct {
 	// dropped is what was last told, by node, where the API server stored less of it: its CRD is of an
 	// older version.
 	dropped map[string]dropped
+	// refused are the pods whose values the API server refused, by node, and unpublished those whose last change
+	// is not published.
+	refused     map[string]map[types.UID]*refusal
+	unpublished map[string]map[types.UID]bool
 }
 
 type write struct {
@@ -147,7 +154,8 @@ func (w *Writer) newest(ctx context.Context, node string) (*v1alpha1.NodeAllocat
 
 // Tell tells the agent of a node about these pods and no others, or says when to ask again, as it was told
 // something just now. Where another writer has told it something else since, that is an error at first, and it
-// is told as Tighten says. A node without a UID does not exist.
+// is told as Tighten says. A node without a UID does not exist. Where some pods are not published, the error is
+// Refused.
 func (w *Writer) Tell(
 	ctx context.Context, node string, uid types.UID, pods []v1alpha1.NodePod,
 ) (again time.Time, err error) {
@@ -155,6 +163,11 @@ func (w *Writer) Tell(
 	if errors.Is(err, kube.ErrContested) {
 		var failed error
 		again, failed = w.Tighten(ctx, node, uid, pods)
+		var refused *Refused
+		if errors.As(failed, &refused) {
+			refused.Rest = errors.Join(err, refused.Rest)
+			return again, refused
+		}
 		err = errors.Join(err, failed)
 	}
 	return again, err
@@ -171,6 +184,31 @@ func (w *Writer) Tighten(
 func (w *Writer) tell(
 	ctx context.Context, node string, uid types.UID, pods []v1alpha1.NodePod, contested bool,
 ) (again time.Time, err error) {
+	slices.SortFunc(pods, func(a, b v1alpha1.NodePod) int { return cmp.Compare(a.UID, b.UID) })
+	pods, left := fitting(pods)
+	var refused *Refused
+	for range maxTries {
+		again, err = w.tellAccepted(ctx, node, uid, pods, contested)
+		var r *Refused
+		if !errors.As(err, &r) {
+			break
+		}
+		refused = refused.with(r)
+	}
+	fresh, later := w.noteUnpublished(node, pods, left)
+	if len(fresh) > 0 {
+		refused = refused.with(&Refused{Pods: fresh, Err: errNodeFull})
+	}
+	if refused == nil {
+		return lifecycle.Earlier(again, later), err
+	}
+	refused.Rest = err
+	return w.Now().Add(time.Second), refused // for the status of each
+}
+
+func (w *Writer) tellAccepted(
+	ctx context.Context, node string, uid types.UID, pods []v1alpha1.NodePod, contested bool,
+) (again time.Time, err error) {
 	if uid == "" || !w.Served() {
 		return time.Time{}, nil
 	}
@@ -181,11 +219,16 @@ func (w *Writer) tell(
 	if was != nil && contested {
 		pods = tighter(was.Spec.Pods, pods)
 	}
-	slices.SortFunc(pods, func(a, b v1alpha1.NodePod) int { return cmp.Compare(a.UID, b.UID) })
-	pods = pods[:min(len(pods), v1alpha1.MaxNodePods)]
+	pods, held := w.withoutRefused(was, node, pods)
+	note := func(err error) error {
+		if err == nil && contested { // what was sent is tighter than what is stored, and no more
+			return nil
+		}
+		return w.noteAnswer(node, pods, held, err)
+	}
 	patch := w.changes(was, allocation.NewNode(node, uid), pods)
 	if was == nil && len(pods) == 0 || was != nil && len(patch) == 0 {
-		return time.Time{}, nil
+		return time.Time{}, note(nil)
 	}
 	if again := w.notBefore(node); !again.IsZero() {
 		return again, nil
@@ -194,15 +237,15 @@ func (w *Writer) tell(
 		if !contested && w.contested(was, uid) {
 			return time.Time{}, fmt.Errorf("NodeAllocation %s: %w", node, kube.ErrContested)
 		}
-		return time.Time{}, w.patch(ctx, was, patch, pods)
+		return time.Time{}, note(w.patch(ctx, was, patch, pods))
 	}
 	next := allocation.NewNode(node, uid)
 	next.Spec.Pods = slices.Clone(pods) // the answer is read into it
 	if err := w.Client.Create(ctx, next, client.FieldOwner(kube.FieldManager)); err != nil {
-		return time.Time{}, fmt.Errorf("create NodeAllocation %s: %w", node, err)
+		return time.Time{}, note(fmt.Errorf("create NodeAllocation %s: %w", node, err))
 	}
 	w.keep(next, pods)
-	return time.Time{}, nil
+	return time.Time{}, note(nil)
 }
 
 // notBefore is when a node may be written about again; zero: now.
@@ -290,7 +333,7 @@ func (w *Writer) patch(
 	err = w.Client.Patch(ctx, answer, client.RawPatch(types.MergePatchType, body), client.FieldOwner(kube.FieldManager))
 	if err != nil {
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			w.Drop(was.Name)
+			w.forget(was.Name)
 		}
 		return fmt.Errorf("write NodeAllocation %s: %w", was.Name, err)
 	}
@@ -315,8 +358,17 @@ func (w *Writer) keep(o *v1alpha1.NodeAllocation, told []v1alpha1.NodePod) {
 	w.written[o.Name] = write{o, w.Now()}
 }
 
-// Drop forgets a node: it does not exist any more, or its NodeAllocation is to be read again.
+// Drop forgets a node that does not exist any more, or that another replica owns.
 func (w *Writer) Drop(node string) {
+	w.forget(node)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.refused, node)
+	delete(w.unpublished, node)
+}
+
+// forget has the NodeAllocation of a node read again.
+func (w *Writer) forget(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.written, node)

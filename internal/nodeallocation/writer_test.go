@@ -2,8 +2,10 @@ package nodeallocation
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -299,17 +302,238 @@ func TestTightensInContest(t *testing.T) {
 	}
 }
 
-// TestManyPods: more pods than an object takes are told as far as it does.
-func TestManyPods(t *testing.T) {
-	w := newWorld(t)
-	var pods []v1alpha1.NodePod
-	for i := range v1alpha1.MaxNodePods + 10 {
-		pods = append(pods, pod(types.UID(fmt.Sprintf("%05d", i)), 500))
+// TestLeavesOutTheRefused: a pod whose value the API server refuses is left out, or stays as it is stored, until its back-off ends. The
+// others are published at once, whether the NodeAllocation is there or not.
+func TestLeavesOutTheRefused(t *testing.T) {
+	w, largest := newWorld(t), cpu.Largest
+	refuse := func(o *v1alpha1.NodeAllocation) error {
+		for i, p := range o.Spec.Pods {
+			if c := p.Constraints; c != nil && c.Ceiling != nil && *c.Ceiling > largest {
+				path := field.NewPath("spec", "pods").Index(i).Child("constraints", "ceiling")
+				return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("NodeAllocation").GroupKind(), o.Name,
+					field.ErrorList{{Type: field.ErrorTypeTooLong, Field: path.String(), BadValue: c.Ceiling.String()}})
+			}
+		}
+		return nil
 	}
-	w.tell(1, pods...)
-	w.tell(0, pods...)
-	if n := len(w.stored().Spec.Pods); n != v1alpha1.MaxNodePods {
-		t.Errorf("%d pods stored, want %d", n, v1alpha1.MaxNodePods)
+	w.Writer = w.writer(interceptor.NewClient(w.api, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			w.writes++
+			if err := refuse(o.(*v1alpha1.NodeAllocation)); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			w.writes++
+			body, err := p.Data(o)
+			must.Succeed(w, err)
+			sent := &v1alpha1.NodeAllocation{}
+			must.Succeed(w, json.Unmarshal(body, sent))
+			if sent.Name = o.GetName(); refuse(sent) != nil {
+				return refuse(sent)
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+	}))
+	was := ""
+	tell := func(after time.Duration, writes int, refused, unpublished string, pods ...v1alpha1.NodePod) {
+		t.Helper()
+		before := w.writes
+		w.now = w.now.Add(after)
+		again, err := w.Tell(t.Context(), w.node.Name, w.node.UID, pods)
+		var r *Refused
+		if errors.As(err, &r) != (refused != "") || r != nil && (r.Rest != nil || joined(r.Pods) != refused || !strings.Contains(err.Error(), "ceiling")) {
+			t.Errorf("error %v, want %q refused", err, refused)
+		}
+		if w.writes-before != writes {
+			t.Errorf("%d writes, want %d", w.writes-before, writes)
+		}
+		var out []types.UID
+		for _, p := range pods {
+			if w.Unpublished("n1", p.UID) {
+				out = append(out, p.UID)
+			}
+		}
+		if joined(out) != unpublished || again.After(w.now) != (unpublished+was != "") || again.Sub(w.now) > refusedMost*11/10 {
+			t.Errorf("%q are unpublished, and tried again at %v; want %q", joined(out), again, unpublished)
+		}
+		if was != unpublished && again.Sub(w.now) > time.Second {
+			t.Errorf("the statuses wait until %v", again)
+		}
+		was = unpublished
+	}
+	told := func(want string) {
+		t.Helper()
+		var uids []types.UID
+		for _, p := range w.stored().Spec.Pods {
+			uids = append(uids, p.UID)
+		}
+		if joined(uids) != want {
+			t.Errorf("published %s, want %s", joined(uids), want)
+		}
+	}
+	odd := func(uid types.UID, by cpu.Milli) v1alpha1.NodePod {
+		p := pod(uid, 500)
+		p.Constraints = &v1alpha1.Constraints{Ceiling: new(cpu.Largest + by)}
+		return p
+	}
+	const s, m = time.Second, time.Minute
+	a, b, c, e, f := pod("a", 500), odd("b", 1), pod("c", 500), pod("e", 500), pod("f", 500)
+	tell(m, 3, "b, d", "b, d", a, b, c, odd("d", 1)) // one at a time is named
+	told("a, c")
+	tell(s, 0, "", "b, d", a, b, c, odd("d", 1))
+	tell(s, 1, "", "b, d", a, b, c, odd("d", 1), e) // a neighbour comes
+	told("a, c, e")
+	c = pod("c", 600)
+	tell(s, 1, "", "b, d", a, odd("b", 2), c, odd("d", 1), e) // another value does not end a back-off
+	tell(m, 2, "b, d", "b, d", a, odd("b", 2), c, odd("d", 1), e)
+	tell(12*s, 0, "", "b", a, odd("b", 3), c, e) // the second back-off is longer; d is gone
+	b = odd("b", 0)
+	tell(m, 1, "", "", a, b, c, e) // mended
+	told("a, b, c, e")
+	tell(m, 1, "a", "a", odd("a", 1), b, c, e) // what is stored of it stays
+	told("a, b, c, e")
+	tell(s, 0, "", "", a, b, c, e) // as it is stored
+	for n, wait := 0, refusedFirst; n < 10; n, wait = n+1, min(2*wait, refusedMost) {
+		tell(s, 1, "a", "a", odd("a", 1), b, c, e)
+		tell(wait-2*s, 0, "", "a", odd("a", 2), b, c, e)
+		w.now = w.now.Add(wait / 5)
+	}
+	largest-- // the schema of another version, by which what is stored of b is wrong
+	tell(refusedMost, 3, "b", "b", a, b, c, e, f)
+	told("a, c, e, f")
+	tell(s, 0, "", "b", a, b, c, e, f)
+	a = odd("a", 1)
+	a.AllocationUID = "anew"
+	tell(s, 2, "a", "a", a, c, e, f) // what is stored is of another PodAllocation
+	told("c, e, f")
+}
+
+// TestARefusalEndsWithItsValue: it ends when the value of its pod is published, and not with a write about others. Nothing asks to be
+// called again at a time that has passed.
+func TestARefusalEndsWithItsValue(t *testing.T) {
+	w := newWorld(t)
+	w.Writer = w.writer(interceptor.NewClient(w.api, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			body, err := p.Data(o)
+			sent := &v1alpha1.NodeAllocation{}
+			must.Succeed(t, errors.Join(err, json.Unmarshal(body, sent)))
+			if i := slices.IndexFunc(sent.Spec.Pods, func(p v1alpha1.NodePod) bool { return p.Constraints.IncreaseOnNeed }); i >= 0 {
+				path := field.NewPath("spec", "pods").Index(i).Child("constraints", "ceiling")
+				return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("NodeAllocation").GroupKind(), o.GetName(),
+					field.ErrorList{{Type: field.ErrorTypeTooLong, Field: path.String()}})
+			}
+			w.now = w.now.Add(30 * time.Second) // it takes long
+			return c.Patch(ctx, o, p, opts...)
+		},
+	}))
+	w.tell(0, pod("a", 500), pod("b", 500))
+	odd := pod("b", 500)
+	odd.Constraints = &v1alpha1.Constraints{IncreaseOnNeed: true} // which tightens nothing
+	for i, uid := range []types.UID{w.node.UID, w.node.UID, ""} { // refused; a neighbour changes; the Node is gone
+		w.now = w.now.Add(time.Second)
+		again, err := w.Tell(t.Context(), w.node.Name, uid, []v1alpha1.NodePod{pod("a", cpu.Milli(500+100*i)), odd})
+		if !w.Unpublished("n1", "b") || !again.IsZero() && !again.After(w.now) {
+			t.Errorf("call %d: %v; again at %v, it is %v", i, err, again, w.now)
+		}
+	}
+	if _, err := w.Tighten(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{pod("a", 500), odd}); err != nil || !w.Unpublished("n1", "b") {
+		t.Errorf("Tighten publishes what only tightens, and says that all is published (%v)", err)
+	}
+}
+
+// TestARefusalInAContest: it hides no contest, and counts where the others are published as Tighten says.
+func TestARefusalInAContest(t *testing.T) {
+	w := newWorld(t)
+	refuses := true
+	w.Writer = w.writer(interceptor.NewClient(w.api, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if refuses {
+				path := field.NewPath("spec", "pods").Index(0).Child("constraints", "ceiling")
+				return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("NodeAllocation").GroupKind(), o.GetName(),
+					field.ErrorList{{Type: field.ErrorTypeTooLong, Field: path.String()}})
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+	}))
+	refuses = false
+	w.tell(0, pod("a", 500), pod("b", 500))
+	other := w.stored()
+	other.Spec.Pods = other.Spec.Pods[:1]
+	must.Succeed(t, w.api.Update(t.Context(), other))
+	refuses = true
+	lower := pod("a", 500)
+	lower.Constraints = &v1alpha1.Constraints{Ceiling: new(cpu.Milli(400))}
+	w.now = w.now.Add(time.Minute)
+	_, err := w.Tell(t.Context(), w.node.Name, w.node.UID, []v1alpha1.NodePod{lower, pod("b", 500)})
+	var refused *Refused
+	if !errors.As(err, &refused) || !errors.Is(refused.Rest, kube.ErrContested) || !w.Unpublished(w.node.Name, "a") {
+		t.Errorf("error %v (%+v), unpublished %v; want a refusal and a contest", err, refused, w.Unpublished(w.node.Name, "a"))
+	}
+}
+
+// TestSizeOf: a pod takes no more than that, and not much less where it has much.
+func TestSizeOf(t *testing.T) {
+	text, most := strings.Repeat("n", 63), cpu.Largest
+	full := v1alpha1.NodePod{UID: types.UID(text), AllocationUID: types.UID(text), Constraints: &v1alpha1.Constraints{
+		Ceiling: &most, FloorBy: text, CeilingBy: text, IncreaseOnNeed: true, NoDecrease: text, DemandBy: text,
+		CoordinationPercent: new(int32(400)), DemandPercent: new(int32(1000)),
+	}}
+	for i := range v1alpha1.MaxContainers {
+		name := fmt.Sprint(text, i)
+		full.DeclaredLimits = append(full.DeclaredLimits, v1alpha1.ContainerLimit{Name: name, CPULimit: most})
+		full.Constraints.Containers = append(full.Constraints.Containers, v1alpha1.ContainerConstraints{Name: name, Floor: &most, Ceiling: &most})
+	}
+	for _, p := range []v1alpha1.NodePod{{}, pod("a", 500), full} {
+		text, err := json.Marshal(&p)
+		if size := sizeOf(&p); err != nil || size < len(text)+1 || len(p.DeclaredLimits) > 1 && size > 2*len(text) {
+			t.Errorf("%d bytes, said to be %d at most (%v)", len(text), size, err)
+		}
+	}
+}
+
+// TestManyPods: of more pods than an object takes, by number or by size, the largest are left out, and named.
+func TestManyPods(t *testing.T) {
+	large := func(p v1alpha1.NodePod) v1alpha1.NodePod {
+		p.DeclaredLimits = nil
+		for i := range v1alpha1.MaxContainers {
+			name := fmt.Sprintf("%s-%02d", strings.Repeat("c", 60), i)
+			p.DeclaredLimits = append(p.DeclaredLimits, v1alpha1.ContainerLimit{Name: name, CPULimit: 500})
+		}
+		return p
+	}
+	for name, c := range map[string]struct{ pods, large int }{
+		"by number": {v1alpha1.MaxNodePods + 10, 0}, "by size": {300, 250},
+	} {
+		w := newWorld(t)
+		var pods []v1alpha1.NodePod
+		for i := range c.pods {
+			p := pod(types.UID(fmt.Sprintf("%05d", i)), 500)
+			if i < c.large {
+				p = large(p)
+			}
+			pods = append(pods, p)
+		}
+		var refused *Refused
+		_, err := w.Tell(t.Context(), w.node.Name, w.node.UID, slices.Clone(pods))
+		stored := w.stored().Spec.Pods
+		text, _ := json.Marshal(stored)
+		switch {
+		case !errors.As(err, &refused) || refused.Rest != nil || len(refused.Pods)+len(stored) != c.pods:
+			t.Errorf("%s: %d pods stored of %d: %v", name, len(stored), c.pods, err)
+		case len(stored) > v1alpha1.MaxNodePods || len(text) > maxBytes+2 || len(refused.Pods) > c.pods/2 || c.large > 0 && len(text) < maxBytes/2:
+			t.Errorf("%s: %d pods stored, %d bytes", name, len(stored), len(text))
+		case storedPod(w.stored(), pods[c.large].UID) == nil || !w.Unpublished(w.node.Name, refused.Pods[0]):
+			t.Errorf("%s: a small pod is left out, or a large one does not count as refused", name)
+		}
+		if again, err := w.Tell(t.Context(), w.node.Name, w.node.UID, pods); err != nil || !again.IsZero() {
+			t.Errorf("%s: the same pods once more: again at %v, %v; want nothing more to do", name, again, err)
+		}
+		w.tell(0, stored...)
+		if w.Unpublished(w.node.Name, refused.Pods[0]) {
+			t.Errorf("%s: a pod that is not to be told of any more counts as refused", name)
+		}
 	}
 }
 

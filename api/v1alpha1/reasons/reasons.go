@@ -67,6 +67,7 @@ const (
 	AutoscalerLookupFailed Reason = "AutoscalerLookupFailed"
 	DeclaredLimitUnknown   Reason = "DeclaredLimitUnknown"
 	LimitsNotRecorded      Reason = "LimitsNotRecorded"
+	NotPublished           Reason = "NotPublished"
 	ExternalChange         Reason = "ExternalChange"
 	ConflictingWriter      Reason = "ConflictingWriter"
 	AgentUnresponsive      Reason = "AgentUnresponsive"
@@ -171,6 +172,7 @@ var explained = []struct {
 	{AutoscalerLookupFailed, "the controller cannot tell which pods are under an autoscaler, so the pod is not resized"},
 	{DeclaredLimitUnknown, "the record of the declared limits is lost and cannot be recovered; recreate the pod to manage it again"},
 	{LimitsNotRecorded, "the declared limits cannot be recorded at present, so the pod is not resized; it will be tried again"},
+	{NotPublished, "the API server refuses what the controller publishes about the pod, or the object for its node is full; the pod is left as it is, and the controller's log says why"},
 	{ExternalChange, "another client changed the limits; they are the new declared limits, and the pod is not resized for a while"},
 	{ConflictingWriter, "another client changed the limits twice within an hour; the pod is not resized for a day"},
 	{AgentUnresponsive, "the node's agent has not renewed its Lease for a minute, so its decisions are not applied; after five minutes the declared limits are restored in steps"},
