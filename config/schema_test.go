@@ -231,6 +231,9 @@ func nodeAllocationSchema(write func(context.Context, client.Object) error) sche
 		{"spec.pods", with("declaredLimits", limits("app", "0m")), "a CPU limit of 0m is none"},
 		{"spec.pods", constrained("coordinationPercent", int64(1000)), "coordinationPercent"},
 		{"spec.pods", constrained("demandPercent", int64(99)), "demandPercent"},
+		{"spec.pods", with("declaredLimits", manyLimits(v1alpha1.MaxContainers)), ""},
+		{"spec.pods", constrained("ceiling", cpu.Largest.String()), ""},
+		{"spec.pods", constrained("ceiling", (cpu.Largest + 1).String()), "ceiling"},
 		{"spec.pods", constrained("ceiling", "2"), "ceiling"},
 		{"spec.pods", constrained("noDecrease", strings.Repeat("n", 65)), "noDecrease"},
 	}}

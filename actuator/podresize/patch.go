@@ -48,7 +48,7 @@ func newPatch(pod *corev1.Pod, move actuator.Move) (body []byte, refusal Result,
 		switch {
 		case !limited:
 			return refuse(Invalid, "container %q has no CPU limit, and one that is added can never be removed", ch.Container)
-		case limit.Cmp(kube.Quantity(ch.From)) != 0:
+		case kube.Compare(limit, kube.Quantity(ch.From)) != 0:
 			return refuse(Conflict, "container %q: the CPU limit is %s, the move was decided at %v", ch.Container, limit.String(), ch.From)
 		case ch.To > ch.From && !c.Runs():
 			return refuse(NotRunning, "container %q does not run: with a higher limit than the pod's cgroup has it might never start", ch.Container)
@@ -138,7 +138,7 @@ func listDifferences(what string, want, got corev1.ResourceList) []string {
 			d = append(d, fmt.Sprintf("%s %s is removed", what, name))
 		case !inWant:
 			d = append(d, fmt.Sprintf("%s %s=%s is added", what, name, g.String()))
-		case w.Cmp(g) != 0:
+		case kube.Compare(w, g) != 0:
 			d = append(d, fmt.Sprintf("%s %s=%s instead of %s", what, name, g.String(), w.String()))
 		}
 	}

@@ -31,7 +31,7 @@ type NodeAllocationList struct {
 	Items           []NodeAllocation `json:"items"`
 }
 
-// MaxNodePods is how many pods a NodeAllocation names at most. Pods beyond that are unmanaged.
+// MaxNodePods is how many pods a NodeAllocation names at most. Pods beyond that are not published.
 const MaxNodePods = 1024
 
 // MaxContainers is how many containers of a pod have limits in an object of MBCAS at most. A pod with more is unmanaged.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
@@ -71,7 +72,7 @@ func DecisionSpec(d round.Decision, w demand.Weights, n round.NodeDecision, obse
 	decision := &v1alpha1.Decision{
 		Demand: d.Demand, Usage: d.Usage, ThrottledPercent: percent(d.ThrottleRatio),
 		Budget: int64(d.Budget), PriorityPercent: w.PriorityPercent,
-		Price: d.Price, Floor: d.Floor, Ceiling: d.Ceiling,
+		Price: d.Price, Floor: min(d.Floor, cpu.Largest), Ceiling: min(d.Ceiling, cpu.Largest),
 		BoundBy: v1alpha1.BoundBy(d.Bound.String()), FloorsExceedSupply: n.FloorsExceedSupply,
 		ObservedAt: metav1.NewMicroTime(observed), CPUPressurePercent: percentOf(d.Pressure),
 	}

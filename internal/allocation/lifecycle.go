@@ -27,7 +27,7 @@ func Facts(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.
 		kept = *c
 	}
 	p := lifecycle.Pod{
-		UID: string(pod.UID), Ended: kube.Ended(pod), Deleted: pod.DeletionTimestamp != nil,
+		UID: string(pod.UID), TooLarge: kube.TooLarge(kube.Limits(pod)) || kube.TooLarge(declared), Ended: kube.Ended(pod), Deleted: pod.DeletionTimestamp != nil,
 		OwnWrites: len(kube.WrittenByMBCAS(pod)) > 0, Declared: LimitsOf(declared), NoDecrease: reasons.Reason(kept.NoDecrease),
 	}
 	readiness(&p, pod)
@@ -145,10 +145,11 @@ func Records(before, after *v1alpha1.PodAllocationStatus) bool {
 // SetStatus writes a status of lifecycle, and leaves what is not lifecycle's.
 func SetStatus(to *v1alpha1.PodAllocationStatus, s lifecycle.Status) {
 	to.Phase, to.Reason, to.Message = v1alpha1.Phase(s.Phase), string(s.Reason), s.Message
-	to.DeclaredLimits, to.AppliedLimits = ContainerLimits(s.Declared), ContainerLimits(s.Applied)
+	to.DeclaredLimits, to.AppliedLimits = ContainerLimits(s.Declared), slices.DeleteFunc(ContainerLimits(s.Applied),
+		func(l v1alpha1.ContainerLimit) bool { return l.CPULimit > cpu.Largest }) // of another writer
 	to.AppliedCPULimit = nil
 	if len(s.Applied) > 0 {
-		to.AppliedCPULimit = new(s.Applied.Total())
+		to.AppliedCPULimit = new(min(s.Applied.Total(), cpu.Largest))
 	}
 	to.LastAppliedTime = metav1.NewMicroTime(s.LastApplied)
 	to.LastIncreaseTime, to.LastDecreaseTime = metav1.NewMicroTime(s.LastIncrease), metav1.NewMicroTime(s.LastDecrease)

@@ -11,6 +11,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/lifecycle"
 	"github.com/mbcas/mbcas/internal/round"
 	"github.com/mbcas/mbcas/internal/sense"
@@ -47,6 +48,31 @@ func TestOddQuantities(t *testing.T) {
 			t.Errorf("request %q, limit %q: limit %v, declared %v, from %v to %v; want %v and a floor of %v",
 				c.request, c.limit, got.Limit, got.Declared, floor, ceiling, c.want, c.floor)
 		}
+	}
+}
+
+// TestLargestAmounts: what no object can hold is left out, or lowered to what it can, and a pod with such limits is too large.
+func TestLargestAmounts(t *testing.T) {
+	d := DecisionSpec(round.Decision{Floor: cpu.Largest + 1, Ceiling: 2 * cpu.Largest}, demand.Weights{}, round.NodeDecision{}, time.Time{}).Decision
+	if d.Floor != cpu.Largest || d.Ceiling != cpu.Largest {
+		t.Errorf("a decision from %v to %v", d.Floor, d.Ceiling)
+	}
+	var status v1alpha1.PodAllocationStatus
+	SetStatus(&status, lifecycle.Status{Applied: LimitsOf([]v1alpha1.ContainerLimit{
+		{Name: "app", CPULimit: cpu.Largest}, {Name: "proxy", CPULimit: cpu.Largest + 1},
+	})})
+	if l := status.AppliedLimits; len(l) != 1 || l[0].Name != "app" || *status.AppliedCPULimit != cpu.Largest {
+		t.Errorf("applied %v, in sum %v", l, status.AppliedCPULimit)
+	}
+	p := podtest.Shop()
+	declared := kube.Limits(p)
+	large := []v1alpha1.ContainerLimit{{Name: "app", CPULimit: cpu.Largest}, {Name: "proxy", CPULimit: 1}}
+	if Facts(p, declared, 2000, nil).TooLarge || !Facts(p, large, 2000, nil).TooLarge {
+		t.Error("a pod is too large by its declared limits, and by no others")
+	}
+	p.Spec.Containers[0] = podtest.Container("app", "100m", "100k")
+	if !Facts(p, declared, 2000, nil).TooLarge {
+		t.Error("a pod with a limit of 100,000 cores is not too large")
 	}
 }
 

@@ -46,7 +46,7 @@ func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable c
 	}
 	b := Bounds{Containers: make(map[string]demand.Bounds, len(declared))}
 	if own, _ := kube.MaxCPU(pod); own > 0 { // a pod whose annotation cannot be read is not eligible
-		b.Ceiling = own.RoundDown(cpu.Quantum)
+		b.Ceiling = max(cpu.Quantum, own.RoundDown(cpu.Quantum))
 	}
 	list := withBounds(pod, declared, allocatable, constraints)
 	if t := constraints.Ceiling; t != nil && *t >= cpu.Quantum {

@@ -43,9 +43,10 @@ func TestBounds(t *testing.T) {
 		app, proxy  interval
 		ceiling     cpu.Milli
 	}{
-		"the node's size":                {"", "500m", 2005, nil, interval{110, 2000}, interval{100, 2000}, 0},
-		"max-cpu":                        {"1.005", "500m", 2000, nil, interval{110, 2000}, interval{100, 2000}, 1000},
-		"no ceiling is below the floors": {"10m", "500m", 2000, nil, interval{110, 2000}, interval{100, 2000}, 210},
+		"the node's size":                   {"", "500m", 2005, nil, interval{110, 2000}, interval{100, 2000}, 0},
+		"max-cpu":                           {"1.005", "500m", 2000, nil, interval{110, 2000}, interval{100, 2000}, 1000},
+		"no ceiling is below the floors":    {"10m", "500m", 2000, nil, interval{110, 2000}, interval{100, 2000}, 210},
+		"max-cpu below what a kernel takes": {"9m", "500m", 2000, nil, interval{110, 2000}, interval{100, 2000}, 210},
 		"constraints": {
 			"1", "500m", 2000, constraints("", 904, container("app", 333, 777), container("proxy", 0, 105)),
 			interval{340, 770}, interval{100, 100}, 900,

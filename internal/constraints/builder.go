@@ -62,7 +62,8 @@ func (b *builder) addLimitRange(r limitRangeBounds, declared []v1alpha1.Containe
 	}
 }
 
-// build is the result, for the containers with a declared limit and in the order of these limits.
+// build is the result, for the containers with a declared limit and in the order of these limits. A floor that
+// no object of MBCAS can hold, and no node reaches, is lowered to what it can hold.
 func (b *builder) build(declared []v1alpha1.ContainerLimit) v1alpha1.Constraints {
 	all := v1alpha1.Constraints{NoDecrease: string(b.noDecrease), FloorBy: joinNames(b.floorBy), CeilingBy: joinNames(b.ceilingBy)}
 	if b.ceiling > 0 {
@@ -73,7 +74,7 @@ func (b *builder) build(declared []v1alpha1.ContainerLimit) v1alpha1.Constraints
 	}
 	for _, d := range declared {
 		c := v1alpha1.ContainerConstraints{Name: d.Name}
-		if f := b.floors[d.Name]; f > 0 {
+		if f := min(b.floors[d.Name], cpu.Largest); f > 0 {
 			c.Floor = &f
 		}
 		if m := b.ceilings[d.Name]; m > 0 {

@@ -22,10 +22,11 @@ func limitRangeBoundsOf(pod *corev1.Pod, r *corev1.LimitRange) limitRangeBounds 
 	requests := totalRequests(pod)[corev1.ResourceCPU]
 	for _, item := range r.Spec.Limits {
 		minimum, ratio := kube.Milli(item.Min[corev1.ResourceCPU]), item.MaxLimitRequestRatio[corev1.ResourceCPU]
-		maximum := kube.MilliRoundedDown(item.Max[corev1.ResourceCPU])
+		maximum := reachable(float64(kube.MilliRoundedDown(item.Max[corev1.ResourceCPU])))
 		switch item.Type {
 		case corev1.LimitTypePod:
-			b.ceiling = lowerCeiling(b.ceiling, lowerCeiling(maximum, cpu.Milli(maxRatioLimit(requests, ratio))))
+			byRatio := reachable(maxRatioLimit(requests, ratio))
+			b.ceiling = lowerCeiling(b.ceiling, lowerCeiling(maximum, byRatio))
 			b.floor = max(b.floor, minimum)
 		case corev1.LimitTypeContainer:
 			for _, c := range kube.Containers(pod) {
@@ -36,7 +37,7 @@ func limitRangeBoundsOf(pod *corev1.Pod, r *corev1.LimitRange) limitRangeBounds 
 				if minimum > 0 {
 					b.floors[name] = max(b.floors[name], minimum)
 				}
-				byRatio := cpu.Milli(maxRatioLimit(c.Spec.Resources.Requests[corev1.ResourceCPU], ratio))
+				byRatio := reachable(maxRatioLimit(c.Spec.Resources.Requests[corev1.ResourceCPU], ratio))
 				if m := lowerCeiling(maximum, byRatio); m > 0 {
 					b.ceilings[name] = lowerCeiling(b.ceilings[name], m)
 				}
@@ -49,7 +50,18 @@ func limitRangeBoundsOf(pod *corev1.Pod, r *corev1.LimitRange) limitRangeBounds 
 // maxRatioLimit is the highest limit that a ratio allows beside this request, in thousandths; less
 // than 1 without a ratio or request.
 func maxRatioLimit(request, ratio resource.Quantity) float64 {
-	return float64(request.MilliValue())*ratio.AsApproximateFloat64() + 1e-6
+	return thousandths(request)*ratio.AsApproximateFloat64()*(1+1e-12) + 1e-6 // what floating point loses
+}
+
+// thousandths is an amount of any size, approximately.
+func thousandths(q resource.Quantity) float64 { return 1000 * q.AsApproximateFloat64() }
+
+// reachable is a ceiling; 0 where no object of MBCAS can hold it, as no node reaches it.
+func reachable(ceiling float64) cpu.Milli {
+	if !(ceiling <= float64(cpu.Largest)) { // or no number
+		return 0
+	}
+	return cpu.Milli(ceiling)
 }
 
 // lowerCeiling is the lower of two ceilings, of which 0 means none.

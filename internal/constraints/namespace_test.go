@@ -100,6 +100,18 @@ func TestConstraintsOf(t *testing.T) {
 			}, true,
 		},
 		"budgets that do not matter": {n: NamespaceObjects{PDBs: budgets(allowing, withoutSelector, lenient)}},
+		"limit ranges that no node reaches": {
+			NamespaceObjects{LimitRanges: append(
+				podtest.LimitRanges(item{Min: amounts("cpu", "1M"), Max: amounts("cpu", "500Mi"), MaxLimitRequestRatio: amounts("cpu", "1M")}),
+				podtest.LimitRanges(item{Max: amounts("cpu", "3"), MaxLimitRequestRatio: amounts("cpu", "9223372036854775807")})...,
+			)},
+			v1alpha1.Constraints{
+				Containers: []v1alpha1.ContainerConstraints{
+					{Name: "app", Floor: m(cpu.Largest), Ceiling: m(3000)}, {Name: "proxy", Floor: m(cpu.Largest), Ceiling: m(3000)},
+				},
+				FloorBy: "LimitRange/limits", CeilingBy: "LimitRange/limits",
+			}, false,
+		},
 		"limit ranges": {
 			NamespaceObjects{LimitRanges: append(
 				podtest.LimitRanges(item{Min: amounts("cpu", "45m"), Max: amounts("cpu", "1.5"), MaxLimitRequestRatio: amounts("cpu", "12.5")}),

@@ -3,6 +3,7 @@ package constraints
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -129,8 +130,8 @@ func (s subject) violation(item corev1.LimitRangeItem) string {
 			return fmt.Sprintf("it has no %s request, and there is a maximum ratio", name)
 		case limit.IsZero():
 			return fmt.Sprintf("it has no %s limit, and there is a maximum ratio", name)
-		case maxRatioLimit(request, ratio) >= float64(limit.MilliValue()):
-		case name != corev1.ResourceCPU || s.lowestCPULimit > cpu.Milli(maxRatioLimit(request, ratio)).RoundDown(cpu.Quantum):
+		case maxRatioLimit(request, ratio) >= thousandths(limit):
+		case name != corev1.ResourceCPU || s.lowestCPULimit > cpu.Milli(min(maxRatioLimit(request, ratio), math.MaxInt32)).RoundDown(cpu.Quantum):
 			return fmt.Sprintf("its %s limit is above the maximum ratio %s", name, ratio.String())
 		}
 	}

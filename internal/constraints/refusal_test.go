@@ -51,6 +51,19 @@ func TestLimitRangeRefusal(t *testing.T) {
 			t.Errorf("%s: %v %q, want %v %q", name, got, message, c.want, c.message)
 		}
 	}
+	large := podtest.Shop()
+	large.Spec.Containers, large.Spec.InitContainers = large.Spec.Containers[:1], nil
+	pib := amounts("cpu", "1", "memory", "1Pi")
+	large.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: pib, Limits: pib}
+	if _, message := LimitRangeRefusal(large, podtest.LimitRanges(item{MaxLimitRequestRatio: amounts("memory", "2")})); message != "" {
+		t.Errorf("a limit of 1Pi as the request is: %q", message)
+	}
+	large.Spec.Containers[0].Resources = corev1.ResourceRequirements{
+		Requests: amounts("cpu", "1", "memory", "100Mi"), Limits: amounts("cpu", "1", "memory", "104960Ki"),
+	}
+	if _, message := LimitRangeRefusal(large, podtest.LimitRanges(item{MaxLimitRequestRatio: amounts("memory", "1025m")})); message != "" {
+		t.Errorf("a limit at the ratio: %q", message)
+	}
 	// With limits on every container, so that the others are looked at, too.
 	pod := podtest.Shop()
 	pod.Spec.Containers[1] = podtest.Container("exporter", "20m", "30m")

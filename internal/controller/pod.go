@@ -186,9 +186,8 @@ func (p *podState) decisionAge(s *snapshot, freeze time.Duration) time.Duration 
 	return age
 }
 
-// inDoubt says whether the pod looks as if another client, or this one before a restart, had
-// changed it. Two caches never show the same moment, so such a pod is read again before anything is
-// concluded.
+// inDoubt says whether another client, or this one before a restart, seems to have changed the pod. Two
+// caches never show the same moment, so such a pod is read again.
 func inDoubt(p *podState, declared []v1alpha1.ContainerLimit) bool {
 	applied := declared
 	if p.pa != nil && len(p.pa.Status.AppliedLimits) > 0 {
@@ -197,7 +196,8 @@ func inDoubt(p *podState, declared []v1alpha1.ContainerLimit) bool {
 	if yet := p.rec.status; yet != nil && len(yet.Applied) > 0 {
 		applied = allocation.ContainerLimits(yet.Applied)
 	}
-	return !kube.Ended(p.pod) && !kube.SameLimits(applied, kube.LimitsOf(p.pod, declared))
+	now := kube.LimitsOf(p.pod, declared)
+	return !kube.Ended(p.pod) && !kube.SameLimits(applied, now) && !kube.TooLarge(now) // which no status has
 }
 
 // reread reads a pod from the API server itself.
@@ -227,8 +227,7 @@ func (p *podState) resolved() bool {
 	return false
 }
 
-// declaredLimits finds the declared limits, and remembers them; nil: they are unknown, and are not
-// searched for again for a minute.
+// declaredLimits finds and remembers the declared limits; nil: unknown, and not searched again for a minute.
 func (r *Reconciler) declaredLimits(
 	ctx context.Context, s *snapshot, p *podState,
 ) (declared []v1alpha1.ContainerLimit, err error) {
@@ -270,8 +269,7 @@ func (r *Reconciler) ledger(ctx context.Context, s *snapshot) (restore.NodeLedge
 	return l, nil
 }
 
-// record writes newly found declared limits to the ledger, before anything else happens. Where that
-// fails, the pods wait whose limits are recorded nowhere; the others do not.
+// record writes new declared limits to the ledger first. Where that fails, pods without a record wait.
 func (r *Reconciler) record(ctx context.Context, s *snapshot, tasks []*task) {
 	entries := map[types.UID]restore.Entry{}
 	for _, t := range tasks {
@@ -287,7 +285,7 @@ func (r *Reconciler) record(ctx context.Context, s *snapshot, tasks []*task) {
 	thing := "ledger " + s.node.name
 	until := r.backoffs.Waits(s.now, thing)
 	if until.IsZero() {
-		stored, err := s.ledger.Write(ctx, r.Client, entries, s.runs)
+		stored, err := s.ledger.Write(ctx, r.Client, entries, s.kept)
 		if err == nil && s.ledger.Orphaned() && !s.memory.adopted {
 			s.memory.adopted = true
 			s.ledger.Stored = stored
@@ -303,14 +301,20 @@ func (r *Reconciler) record(ctx context.Context, s *snapshot, tasks []*task) {
 		}
 	}
 	s.recheckAt = lifecycle.Earlier(s.recheckAt, until)
+	var full error
 	for _, t := range tasks {
-		switch {
-		case t.Record == nil:
-		case until.IsZero() && s.ledger.Has(t.pod.UID, entries[t.pod.UID].Limits): // there was room
-			t.rec.declared = entries[t.pod.UID].Limits
-		default:
-			_, others := restore.ReadEntry(s.ledger.Stored, t.pod.UID)
-			t.AwaitRecord(t.facts.Status, others)
+		if t.Record == nil {
+			continue
 		}
+		if limits := entries[t.pod.UID].Limits; until.IsZero() && s.ledger.Has(t.pod.UID, limits) {
+			t.rec.declared = limits
+			continue
+		}
+		if until.IsZero() {
+			full = restore.ErrFull
+		}
+		_, others := restore.ReadEntry(s.ledger.Stored, t.pod.UID)
+		t.AwaitRecord(t.facts.Status, others)
 	}
+	r.done(ctx, &corev1.Pod{Spec: corev1.PodSpec{NodeName: s.node.name}}, "full "+thing, full)
 }

@@ -88,6 +88,10 @@ var shapes = []shape{
 	{name: "Guaranteed", containers: []corev1.Container{guaranteed("500m")}, out: reasons.GuaranteedQoS, refused: true},
 	{name: "BestEffort", containers: []corev1.Container{apiserver.Container("app", "", "")}, out: reasons.BestEffortQoS},
 	{name: "without a CPU limit", containers: []corev1.Container{apiserver.Container("app", "100m", "")}, out: reasons.NoCPULimit},
+	{
+		name:       "with CPU limits of 100,000 cores or more, or with more than 64 containers that have one",
+		containers: []corev1.Container{apiserver.Container("app", "100m", "100k")}, out: reasons.PodTooLarge,
+	},
 	{name: "request and limit equal, but Burstable", containers: []corev1.Container{apiserver.Container("app", "500m", "500m")}},
 	{name: "no CPU request", containers: []corev1.Container{memoryOnly()}}, // it gets a request as high as its limit
 	{name: "a limit written as 0.5", containers: []corev1.Container{apiserver.Container("app", "0.1", "0.5")}},

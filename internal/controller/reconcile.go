@@ -221,8 +221,7 @@ func (r *Reconciler) decidedSince(ctx context.Context, s *snapshot) bool {
 	})
 }
 
-// after is how long until another look is wanted, for the node as a whole or for one of the tasks;
-// 0: none is.
+// after is how long until the node, or one of the tasks, wants another look; 0: none does.
 func after(now, again time.Time, tasks []*task) time.Duration {
 	for _, t := range tasks {
 		again = lifecycle.Earlier(again, t.RecheckAt)
@@ -233,9 +232,8 @@ func after(now, again time.Time, tasks []*task) time.Duration {
 	return max(again.Sub(now), time.Millisecond)
 }
 
-// done notes whether dealing with a pod, or with a part of it, succeeded. An error is counted, and
-// logged where it is another than before. It is not returned: the whole node would wait for it
-// longer and longer. The thing waits until then; zero: it does not.
+// done notes whether dealing with a pod, or with a part of it, succeeded. It counts an error, and logs a new one. The
+// error is not returned: the whole node would wait for it. The thing waits until then; zero: it does not.
 func (r *Reconciler) done(ctx context.Context, pod *corev1.Pod, thing string, err error) (until time.Time) {
 	if err == nil {
 		r.backoffs.Succeeded(thing)
@@ -278,14 +276,14 @@ type snapshot struct {
 	told         nodeallocation.Told // what the agent is told
 	leftOut      []types.UID         // pods that are not in pods
 	ledger       restore.NodeLedger
-	exists, runs map[types.UID]bool // pods; runs: those that have not ended
+	exists, kept map[types.UID]bool // pods; kept: those of which the record is needed
 	namespaces   map[string]*namespaceState
 	recheckAt    time.Time // when to reconcile again whatever the tasks want; zero: no need
 }
 
 // gather reads what is known of a node: caches, our own last writes, in doubt the API server.
 func (r *Reconciler) gather(ctx context.Context, name string, tenure int) (*snapshot, error) {
-	s := &snapshot{now: r.Now(), exists: map[types.UID]bool{}, runs: map[types.UID]bool{}, namespaces: map[string]*namespaceState{}}
+	s := &snapshot{now: r.Now(), exists: map[types.UID]bool{}, kept: map[types.UID]bool{}, namespaces: map[string]*namespaceState{}}
 	var err error
 	if s.node, err = r.node(ctx, name, s.now); err != nil {
 		return nil, err
@@ -312,8 +310,9 @@ func (r *Reconciler) gather(ctx context.Context, name string, tenure int) (*snap
 		return nil, err
 	}
 	for i := range pods.Items {
-		s.exists[pods.Items[i].UID] = true
-		s.runs[pods.Items[i].UID] = !kube.Ended(&pods.Items[i])
+		pod := &pods.Items[i]
+		s.exists[pod.UID] = true
+		s.kept[pod.UID] = !kube.Ended(pod) && (allocations[allocation.Key(pod)] != nil || len(kube.WrittenByMBCAS(pod)) > 0)
 	}
 	s.memory = r.memory.of(name, tenure, s.exists, len(allocations))
 	looked := s.memory.dates.LastLook()
@@ -365,8 +364,7 @@ func (r *Reconciler) podApart(
 	return p
 }
 
-// addStrays has PodAllocations deleted that belong to no pod of the node, if they have for a while: the
-// garbage collector deletes those of pods that are gone.
+// addStrays has PodAllocations deleted that have belonged to no pod of the node for a while.
 func (s *snapshot) addStrays(allocations map[types.NamespacedName]*v1alpha1.PodAllocation) {
 	seen := make(map[types.UID]time.Time, len(allocations))
 	for _, pa := range allocations {
@@ -432,8 +430,7 @@ func (r *Reconciler) list(ctx context.Context, list client.ObjectList, of client
 	return nil
 }
 
-// allocations are the PodAllocations of a node or a namespace. There are none while their CRD is not
-// installed.
+// allocations are the PodAllocations of a node or a namespace. While their CRD is not installed there are none.
 func (r *Reconciler) allocations(
 	ctx context.Context, of client.ListOption,
 ) (map[types.NamespacedName]*v1alpha1.PodAllocation, error) {

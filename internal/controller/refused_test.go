@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -75,5 +76,38 @@ func TestARefusedPodIsLeftOut(t *testing.T) {
 		l.becomes(web, "published", func(pa *v1alpha1.PodAllocation) bool {
 			return pa != nil && pa.Status.Reason != string(reasons.NotPublished)
 		})
+	})
+}
+
+// TestATooLargePodIsLeftOut: a pod that another client gave limits which no object can hold is published no more, and keeps its record.
+func TestATooLargePodIsLeftOut(t *testing.T) {
+	withController(t, func(t *testing.T, r *rig, l *life) {
+		web := l.raised("web")
+		r.resizeAs("another", web, "100k")
+		pa := l.settles(web, v1alpha1.PhaseNotApplied, reasons.PodTooLarge)
+		if r.publishedOf(web) != nil {
+			t.Error("it is published")
+		}
+		r.declaredIs(pa, app(500))
+		r.limitIs(web, 100_000_000, "which is another client's")
+	})
+}
+
+// TestTheLedgerForgetsThoseThatLeft: the ledger keeps no entry of a pod that runs on and is not managed any more, once there are many.
+func TestTheLedgerForgetsThoseThatLeft(t *testing.T) {
+	withController(t, func(t *testing.T, r *rig, l *life) {
+		for i := range 20 {
+			pod := l.newPod(fmt.Sprint("web-", i))
+			r.label(pod, "false")
+			l.becomes(pod, "unmanaged", func(pa *v1alpha1.PodAllocation) bool { return pa == nil })
+		}
+		raised := l.raised("raised")
+		r.vanish(raised, theAllocation)
+		last := l.newPod("last")
+		if n := len(r.ledger().Data); n != 2 {
+			t.Errorf("%d entries, want those of the pod that was raised and of the last one", n)
+		}
+		r.ledgerIs(raised, app(500))
+		r.ledgerIs(last, app(500))
 	})
 }

@@ -136,7 +136,7 @@ func (r *Reconciler) tell(ctx context.Context, s *snapshot, tasks []*task) {
 		switch {
 		case t.unseen:
 			pods = append(pods, s.told.Of([]types.UID{t.pod.UID})...)
-		case t.pa != nil && !t.Delete && len(t.Status.Declared) > 0 && !t.facts.Ended:
+		case t.pa != nil && !t.Delete && len(t.Status.Declared) > 0 && !t.facts.Ended && !t.facts.TooLarge:
 			t.constraints.NoDecrease = string(t.NoDecrease)
 			pods = append(pods, allocation.NodePod(t.pa, t.Status.Declared, t.constraints))
 		}
@@ -253,8 +253,7 @@ var skips = map[reasons.Reason]string{
 	reasons.QuotaNeedsLimits: corev1.EventTypeWarning,
 }
 
-// observe sends an event where the pod's owner may ask what happened, and measures a resize that
-// was carried out.
+// observe sends an event where the pod's owner may ask what happened, and measures a resize that took place.
 func (r *Reconciler) observe(s *snapshot, t *task) {
 	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
 	state := string(t.Status.Reason)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -47,6 +48,7 @@ type life struct {
 type wire struct {
 	mu            sync.Mutex
 	seen, written []string // of written also what was lost
+	refused       []string // writes with their answers, but for 404 and 409
 	cut           string
 	breakAt       int  // the number of a write; 0: never
 	done          bool // that write itself still takes effect
@@ -116,6 +118,9 @@ func (w through) RoundTrip(q *http.Request) (*http.Response, error) {
 		}
 	}
 	response, err := w.RoundTripper.RoundTrip(q)
+	if err == nil && q.Method != http.MethodGet {
+		w.judge(q, response.StatusCode)
+	}
 	if err == nil && !answered {
 		_ = response.Body.Close()
 		return nil, errLost
@@ -137,6 +142,17 @@ func (w *wire) note(q *http.Request) (sent, answered bool) {
 		w.broken = len(w.written) == w.breakAt
 	}
 	return w.cut != q.URL.Path && (!w.broken || w.done), !w.broken
+}
+
+// judge notes a write that the API server has refused.
+func (w *wire) judge(q *http.Request, code int) {
+	switch {
+	case code < 400, code == http.StatusNotFound, code == http.StatusConflict:
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused = append(w.refused, fmt.Sprintf("%s %s: %d", q.Method, q.URL.Path, code))
 }
 
 // anyWrite is the suffix of all paths, for hold.

@@ -1,12 +1,14 @@
 package demandsignal
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
@@ -29,7 +31,7 @@ type signals struct {
 type signal struct {
 	namespace   string
 	ask         constraints.Signal
-	metric      v1alpha1.SignalMetric // that state comes of
+	metric      string // that state comes of, with its target
 	state       control.State
 	bounds      control.Bounds
 	reason      string    // of its condition
@@ -112,7 +114,7 @@ func (s *signals) listFailed(cause string, cfg control.Config, now time.Time) (n
 // resumed is a signal as its status tells of it.
 func resumed(d *v1alpha1.DemandSignal, cfg control.Config, now time.Time) *signal {
 	s := &signal{
-		namespace: d.Namespace, metric: d.Spec.Metric, bounds: boundsOf(d),
+		namespace: d.Namespace, metric: metricOf(d), bounds: boundsOf(d),
 		ask: constraints.Signal{Name: d.Name, Target: kube.SignalTarget(d)},
 	}
 	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.SignalAvailable); c != nil {
@@ -128,17 +130,44 @@ func resumed(d *v1alpha1.DemandSignal, cfg control.Config, now time.Time) *signa
 	return s
 }
 
+// metricOf is the metric of a signal, as JSON, with its targets. Those are approximate: the API server stores amounts such as 1e20000000,
+// of which Quantity.Cmp computes every digit.
+func metricOf(d *v1alpha1.DemandSignal) string {
+	spec := d.Spec.Metric.DeepCopy()
+	var targets []float64
+	take := func(o *v1alpha1.SignalObjective) {
+		for _, q := range []*resource.Quantity{o.Value, o.AverageValue} {
+			if q == nil {
+				q = &resource.Quantity{}
+			}
+			targets = append(targets, q.AsApproximateFloat64())
+		}
+		o.Value, o.AverageValue = nil, nil
+	}
+	for _, m := range []*v1alpha1.MetricTarget{spec.Pods, spec.External} {
+		if m != nil {
+			take(&m.Target)
+		}
+	}
+	if spec.Object != nil {
+		take(&spec.Object.Target)
+	}
+	text, err := json.Marshal(spec)
+	return fmt.Sprintf("%s %v %v", text, targets, err)
+}
+
 func boundsOf(d *v1alpha1.DemandSignal) control.Bounds {
 	return control.Bounds{Min: d.Spec.MinPercent, Max: d.Spec.MaxPercent}
 }
 
 // of is the state of a listed signal. A percentage that came of another metric, or of other pods, no longer counts.
 func (s *signals) of(d *v1alpha1.DemandSignal) signal {
+	metric := metricOf(d)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := *s.byUID[d.UID]
-	if one.ask.Target != kube.SignalTarget(d) || !equality.Semantic.DeepEqual(one.metric, d.Spec.Metric) {
-		one.metric, one.state = d.Spec.Metric, control.State{}
+	if one.ask.Target != kube.SignalTarget(d) || one.metric != metric {
+		one.metric, one.state = metric, control.State{}
 	}
 	one.bounds = boundsOf(d)
 	return one

@@ -143,9 +143,8 @@ func worthWriting(was, is v1alpha1.DemandSignalStatus, ago time.Duration) bool {
 
 // writeStatus stores the status, unless the signal was created anew since.
 func (c *Controller) writeStatus(ctx context.Context, d *v1alpha1.DemandSignal, status v1alpha1.DemandSignalStatus) error {
-	changed := d.DeepCopy()
-	changed.Status = status
-	patch, err := client.MergeFrom(d).Data(changed)
+	was, is := &v1alpha1.DemandSignal{Status: d.Status}, &v1alpha1.DemandSignal{Status: status} // without amounts in spec, see metricOf
+	patch, err := client.MergeFrom(was).Data(is)
 	if err == nil {
 		patch, err = kube.ForUID(patch, d.UID)
 	}

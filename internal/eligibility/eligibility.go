@@ -56,6 +56,7 @@ var exclusions = []struct {
 		})
 	}},
 	{reasons.NodeCannotResize, statusWithoutResources},
+	{reasons.PodTooLarge, func(p Pod) bool { return kube.TooLarge(kube.Limits(p.Pod)) }},
 }
 
 // statusWithoutResources says whether a running container's status has no resources, so that the

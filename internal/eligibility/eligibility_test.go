@@ -1,13 +1,16 @@
 package eligibility
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/podtest"
@@ -51,6 +54,16 @@ func TestEveryExclusion(t *testing.T) {
 		}},
 		{reasons.ResizeRestarts, func(p *Pod) { p.Spec.Containers[0].ResizePolicy = restartsFor(corev1.ResourceCPU) }},
 		{reasons.NodeCannotResize, func(p *Pod) { p.Status.ContainerStatuses[1].Resources = nil }},
+		{reasons.PodTooLarge, func(p *Pod) {
+			for i := range v1alpha1.MaxContainers {
+				c := p.Spec.Containers[0]
+				c.Name = fmt.Sprint("more-", i)
+				p.Spec.Containers = append(p.Spec.Containers, c)
+			}
+		}},
+		{reasons.PodTooLarge, func(p *Pod) {
+			p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100k")}
+		}},
 	} {
 		tested = append(tested, c.want)
 		p := eligible()

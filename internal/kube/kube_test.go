@@ -91,12 +91,50 @@ func TestCgroupUID(t *testing.T) {
 	}
 }
 
+// TestTrimBoundsAmounts: no amount of a trimmed pod is one of which a sum takes long, and the pod that came keeps its own.
+func TestTrimBoundsAmounts(t *testing.T) {
+	const huge = "1e20000000"
+	p := podtest.Shop()
+	amounts := podtest.Amounts("cpu", huge, "ephemeral-storage", huge, "memory", "1Gi")
+	p.Spec.Overhead = amounts
+	for _, list := range [][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+		for i := range list {
+			list[i].Resources.Limits, list[i].Resources.Requests = amounts, amounts
+		}
+	}
+	TrimPod(p)
+	lists := []corev1.ResourceList{p.Spec.Overhead}
+	for _, c := range append(p.Spec.Containers, p.Spec.InitContainers...) {
+		lists = append(lists, c.Resources.Limits, c.Resources.Requests)
+	}
+	for _, list := range lists {
+		for name, q := range list {
+			if v := q.AsApproximateFloat64(); v > largest || name == corev1.ResourceMemory && v != 1<<30 || name != corev1.ResourceMemory && v != largest {
+				t.Errorf("%s: %v", name, v)
+			}
+		}
+	}
+	if q := amounts[corev1.ResourceCPU]; q.AsApproximateFloat64() <= largest || PodQuota(p) != math.MaxInt32 {
+		t.Errorf("the amount that came is %v, the quota %v", q.AsApproximateFloat64(), PodQuota(p))
+	}
+	if a, b := resource.MustParse(huge), resource.MustParse("1e30"); Compare(a, b) != 0 || Compare(a, resource.MustParse("1")) != 1 {
+		t.Error("a huge amount is compared otherwise than bounded ones")
+	}
+}
+
 func TestBadAnnotationNamesThePod(t *testing.T) {
 	p := podtest.Shop()
 	for _, text := range []string{"lots", "-1", "1e1000000000", "1e-1000000000"} {
 		p.Annotations[MaxCPUKey] = text
 		if _, err := MaxCPU(p); err == nil || !strings.Contains(err.Error(), "shop/shop-1") || !strings.Contains(err.Error(), text) {
 			t.Errorf("error %v: want the pod, the annotation and its value", err)
+		}
+	}
+	for _, text := range []string{strings.Repeat("9", 30_000), "2." + strings.Repeat("0", 30_000)} {
+		p.Annotations[MaxCPUKey], p.Annotations[StartupBoostKey] = text, text
+		_, err := MaxCPU(p)
+		if factor, fault := StartupBoost(p, p); err == nil || len(err.Error()) > 300 || factor != 0 || fault == "" || len(fault) > 300 {
+			t.Errorf("a value of 30 kB is taken, or repeated whole: %.400s; a factor of %v: %.400s", err, factor, fault)
 		}
 	}
 }

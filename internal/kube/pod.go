@@ -190,6 +190,11 @@ func Limits(pod *corev1.Pod) []v1alpha1.ContainerLimit {
 	return limits
 }
 
+// TooLarge says whether no object of MBCAS can hold these limits of a pod.
+func TooLarge(limits []v1alpha1.ContainerLimit) bool {
+	return len(limits) > v1alpha1.MaxContainers || Total(limits) > cpu.Largest
+}
+
 // Total is the sum of limits.
 func Total(limits []v1alpha1.ContainerLimit) (sum cpu.Milli) {
 	for _, l := range limits {
@@ -290,7 +295,7 @@ func guaranteed(pod *corev1.Pod) bool {
 	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			limit, ok := c.Resources.Limits[name]
-			if request := c.Resources.Requests[name]; !ok || limit.Cmp(request) != 0 {
+			if request := c.Resources.Requests[name]; !ok || Compare(limit, request) != 0 {
 				return false
 			}
 		}
@@ -322,9 +327,12 @@ func StartupBoost(pod *corev1.Pod, namespace metav1.Object) (factor float64, fau
 	if !ok || text == "off" {
 		return 0, ""
 	}
-	factor, err := strconv.ParseFloat(text, 64)
+	err := errors.New("too long") // an annotation may have 256 KiB
+	if len(text) <= 32 {
+		factor, err = strconv.ParseFloat(text, 64)
+	}
 	if err != nil || !(factor > 1 && factor <= MaxStartupBoost) {
-		return 0, fmt.Sprintf("%s: %s is %q: want a factor such as \"3\", more than 1 and at most %d, or \"off\"",
+		return 0, fmt.Sprintf("%s: %s is %.64q: want a factor such as \"3\", more than 1 and at most %d, or \"off\"",
 			about, StartupBoostKey, text, MaxStartupBoost)
 	}
 	return factor, ""

@@ -2,8 +2,10 @@ package kube
 
 import (
 	"cmp"
+	"maps"
 	"math"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -20,12 +22,32 @@ func Milli(q resource.Quantity) cpu.Milli {
 	return cpu.Milli(q.MilliValue())
 }
 
-// Compare is a.Cmp(b), and approximate where one of them is 1e18 or more: the API server stores amounts such as
-// 1e1000000000, of which Cmp computes every digit.
+// largest is what amounts of tenants are bounded by: the API server stores amounts such as 1e20000000, of which
+// Quantity.Add and Cmp compute every digit.
+const largest = 1e18
+
+// Bounded are these amounts, each at most 1e18.
+func Bounded(amounts corev1.ResourceList) corev1.ResourceList {
+	var bounded corev1.ResourceList
+	for name, q := range amounts {
+		if q.AsApproximateFloat64() <= largest {
+			continue
+		}
+		if bounded == nil {
+			bounded = maps.Clone(amounts)
+		}
+		bounded[name] = *resource.NewQuantity(largest, resource.DecimalSI)
+	}
+	if bounded == nil {
+		return amounts
+	}
+	return bounded
+}
+
+// Compare is a.Cmp(b), where amounts of 1e18 and more are the same.
 func Compare(a, b resource.Quantity) int {
-	const huge = 1e18
-	if x, y := a.AsApproximateFloat64(), b.AsApproximateFloat64(); max(math.Abs(x), math.Abs(y)) >= huge {
-		return cmp.Compare(x, y)
+	if x, y := a.AsApproximateFloat64(), b.AsApproximateFloat64(); max(math.Abs(x), math.Abs(y)) >= largest {
+		return cmp.Compare(min(x, largest), min(y, largest))
 	}
 	return a.Cmp(b)
 }

@@ -51,7 +51,7 @@ func TrimPod(pod *corev1.Pod) {
 	pod.Spec = corev1.PodSpec{
 		Containers: trimContainers(s.Containers), InitContainers: trimContainers(s.InitContainers),
 		RestartPolicy: s.RestartPolicy, NodeName: s.NodeName, Tolerations: s.Tolerations, OS: s.OS, Resources: s.Resources,
-		RuntimeClassName: s.RuntimeClassName, Overhead: s.Overhead, Priority: s.Priority,
+		RuntimeClassName: s.RuntimeClassName, Overhead: Bounded(s.Overhead), Priority: s.Priority,
 		PriorityClassName: s.PriorityClassName, ActiveDeadlineSeconds: s.ActiveDeadlineSeconds,
 		NodeSelector: trimNodeSelector(s.NodeSelector), Affinity: TrimAffinity(s.Affinity),
 	}
@@ -105,6 +105,7 @@ func trimContainers(list []corev1.Container) []corev1.Container {
 			Name: c.Name, Resources: c.Resources, ResizePolicy: c.ResizePolicy, RestartPolicy: c.RestartPolicy,
 			RestartPolicyRules: c.RestartPolicyRules,
 		}
+		kept[i].Resources.Limits, kept[i].Resources.Requests = Bounded(c.Resources.Limits), Bounded(c.Resources.Requests)
 	}
 	return kept
 }

@@ -32,6 +32,16 @@ var holdOffs = []struct {
 	{true, func(s *state) Cause { return s.pod.Refused }}, // a restore is tried all the same
 }
 
+// restoreWaits says whether a restore has to wait, too.
+func (s *state) restoreWaits() bool {
+	for _, h := range holdOffs {
+		if !h.restoreIgnores && h.applies(s).Reason != "" {
+			return true
+		}
+	}
+	return s.pod.Excluded.Reason == reasons.NodeCannotResize
+}
+
 // recommends holds off in mode recommend, and says so where limits stay above the declared ones.
 func recommends(s *state) Cause {
 	if s.pod.Mode != ModeRecommend {

@@ -106,6 +106,7 @@ var steps = []step{
 	{"forget a pod that has ended", forgetEnded},
 	{"record a new pod, skip one that does not take part", enroll},
 	{"stop where the declared limits are unknown", requireDeclared},
+	{"leave a pod alone whose limits are too large", leaveTooLarge},
 	{"record the declared limits", recordDeclared},
 	{"apply constraints", applyConstraints},
 	// What the pod shows now may be our own resize, so nothing is concluded before the answer.

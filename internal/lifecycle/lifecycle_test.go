@@ -135,7 +135,7 @@ func drawn(t *rapid.T, i int) (Pod, constraint) {
 	if one("unsure", 10) {
 		p.UnknownAutoscaler = "VerticalPodAutoscalers"
 	}
-	p.NotPublished = one("not published", 20)
+	p.TooLarge, p.NotPublished = one("too large", 20), one("not published", 20)
 	if p.HPA = one("hpa", 10); one("no decrease", 4) {
 		p.NoDecrease = reasons.ScaledByHPA
 	}
@@ -226,12 +226,14 @@ func TestKeepsTheRules(t *testing.T) {
 func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 	s := t.Status
 	switch {
-	case p.Declared != nil && len(s.Declared) == 0 && (p.Recorded || t.Create) && !t.Delete:
+	case p.Declared != nil && len(s.Declared) == 0 && (p.Recorded || t.Create) && !t.Delete && !p.TooLarge:
 		return "known declared limits are left out"
 	case t.Delete && p.Declared != nil && !p.Current().Equal(app(restoreTo(p))):
 		return "forgotten before it was restored"
 	case t.Move == nil:
 		return ""
+	case p.TooLarge && (t.Purpose != Restore || !p.Containers[0].Own || t.to() != s.Declared.Of("app")):
+		return "moved with limits that no object can hold, other than back to the recorded ones"
 	case p.Declared == nil:
 		return "moved without known declared limits"
 	case n.Suspended != "":
@@ -641,6 +643,46 @@ func TestConfigReportsEverything(t *testing.T) {
 		c.FreezeAfter = freeze
 		if err := c.Validate(); (err == nil) != ok {
 			t.Errorf("FreezeAfter %v: %v", freeze, err)
+		}
+	}
+}
+
+// TestUnpublishedPodsGetBackWhatWasTaken: nothing is decided about a pod that is not published, so a lowered limit goes back to the
+// declared one, and a raised limit stays.
+func TestUnpublishedPodsGetBackWhatWasTaken(t *testing.T) {
+	for limit, want := range map[cpu.Milli]cpu.Milli{500: 1000, 1000: 0, 2000: 0} {
+		p := applied(limit, 1000)
+		p.NotPublished = true
+		got := decideOne(t, DefaultConfig(), up, p, noon)
+		if got.to() != want || want == 0 && (got.Status.Phase != PhaseNotApplied || got.Status.Reason != reasons.NotPublished) {
+			t.Errorf("at %v: to %v, status %s %s; want %v", limit, got.to(), got.Status.Phase, got.Status.Reason, want)
+		}
+	}
+}
+
+// TestTooLargePodsAreRestored: a pod whose limits no object can hold gets back what MBCAS took, and returns to what is recorded when it
+// is to be restored.
+func TestTooLargePodsAreRestored(t *testing.T) {
+	raised := func(p *Pod) { p.Declared, p.Status.Declared = app(300), app(300) }
+	for name, c := range map[string]struct {
+		change func(*Pod)
+		want   cpu.Milli
+	}{
+		"enforced":             {func(*Pod) {}, 1000},
+		"enforced, and raised": {raised, 0},
+		"restored, and raised": {func(p *Pod) { raised(p); p.Mode = ModeRestore }, 300},
+		"restored":             {func(p *Pod) { p.Mode = ModeRestore }, 1000},
+		"opted out":            {func(p *Pod) { p.Excluded.Reason = reasons.OptedOut }, 1000},
+		"another writer's":     {func(p *Pod) { p.Mode, p.Containers[0].Own = ModeRestore, false }, 0},
+		"it does not run":      {func(p *Pod) { p.Mode, p.Containers[0].NotRunning = ModeRestore, true }, 0},
+		"an answer is awaited": {func(p *Pod) { p.Mode, p.Sent = ModeRestore, &actuator.Move{} }, 0},
+		"after a refusal":      {func(p *Pod) { p.Mode, p.Status.RetryAt = ModeRestore, noon.Add(time.Minute) }, 0},
+	} {
+		p := applied(500, 1000)
+		p.TooLarge, p.Containers[0].Own, p.Status.Declared = true, true, app(1000)
+		c.change(&p)
+		if got := decideOne(t, DefaultConfig(), up, p, noon); got.to() != c.want || got.Status.Reason != reasons.PodTooLarge {
+			t.Errorf("%s: %s to %v, status %s %s; want %v", name, got.Purpose, got.to(), got.Status.Phase, got.Status.Reason, c.want)
 		}
 	}
 }

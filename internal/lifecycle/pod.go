@@ -82,7 +82,9 @@ type Pod struct {
 	Excluded Cause
 	// Refused is why the API server refuses every resize of the pod.
 	Refused Cause
-	// NotPublished: the agent was not told of the last change of the pod, as the API server refuses it or it does not fit.
+	// TooLarge: no object of MBCAS can hold its limits.
+	TooLarge bool
+	// NotPublished: its last change is not published, as the API server refuses it or the NodeAllocation is full.
 	NotPublished bool
 	// UnknownAutoscaler is what is not known of autoscalers; "" where all is. The pod may belong to
 	// one of them.

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"time"
 
+	"github.com/mbcas/mbcas/actuator"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 )
 
@@ -61,6 +62,35 @@ func requireDeclared(s *state) verdict {
 	}
 	s.Delete = s.pod.Recorded && s.leaving
 	s.Report(PhaseNotApplied, reasons.DeclaredLimitUnknown, "")
+	return done
+}
+
+// leaveTooLarge leaves a pod alone that another client gave limits which no object of MBCAS can hold. What is
+// recorded stays. Of the limits that MBCAS wrote it gives back what it took, and a restore all.
+func leaveTooLarge(s *state) verdict {
+	if !s.pod.TooLarge {
+		return next
+	}
+	s.Report(PhaseNotApplied, reasons.PodTooLarge, "")
+	if s.pod.Sent != nil || s.restoreWaits() {
+		return done
+	}
+	all, move := s.leaving || s.pod.Mode == ModeRestore, actuator.Move{UID: s.pod.UID}
+	for _, c := range s.pod.Containers {
+		to := s.Status.Declared.Of(c.Name)
+		if c.Own && to >= c.Settable && (to > c.Limit && !c.NotRunning || all && to < c.Limit) {
+			move.Changes = append(move.Changes, actuator.Change{Container: c.Name, From: c.Limit, To: to})
+		}
+	}
+	for _, again := range []time.Time{s.Status.RetryAt, s.pod.Memory.RetryAt} {
+		if s.now.Before(again) {
+			s.Recheck(again)
+			return done
+		}
+	}
+	if len(move.Changes) > 0 {
+		s.Move, s.Purpose, s.Why = &move, Restore, reasons.PodTooLarge
+	}
 	return done
 }
 

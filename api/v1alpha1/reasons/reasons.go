@@ -52,6 +52,7 @@ const (
 	NoCPULimit        Reason = "NoCPULimit"
 	ResizeRestarts    Reason = "ResizeRestarts"
 	NodeCannotResize  Reason = "NodeCannotResize"
+	PodTooLarge       Reason = "PodTooLarge"
 )
 
 // Reasons why the controller leaves a managed pod, a node or the installation alone.
@@ -160,6 +161,7 @@ var explained = []struct {
 	{NoCPULimit, "no container has a CPU limit, and a limit once added cannot be removed"},
 	{ResizeRestarts, "a container's resizePolicy restarts it when its CPU changes"},
 	{NodeCannotResize, "the node's kubelet does not report container resources, so it cannot resize"},
+	{PodTooLarge, "the pod has CPU limits of 100,000 cores or more, or more than 64 containers with one"},
 
 	{Recommending, "the namespace is in recommend mode: decisions are recorded and not carried out"},
 	{Restoring, "the namespace is in restore mode: pods return to their declared limits and stay there"},
@@ -172,7 +174,7 @@ var explained = []struct {
 	{AutoscalerLookupFailed, "the controller cannot tell which pods are under an autoscaler, so the pod is not resized"},
 	{DeclaredLimitUnknown, "the record of the declared limits is lost and cannot be recovered; recreate the pod to manage it again"},
 	{LimitsNotRecorded, "the declared limits cannot be recorded at present, so the pod is not resized; it will be tried again"},
-	{NotPublished, "the API server refuses what the controller publishes about the pod, or the object for its node is full; the pod is left as it is, and the controller's log says why"},
+	{NotPublished, "the API server refuses what the controller publishes about the pod, or the NodeAllocation is full; a lowered limit goes back to the declared one, and the controller's log says why"},
 	{ExternalChange, "another client changed the limits; they are the new declared limits, and the pod is not resized for a while"},
 	{ConflictingWriter, "another client changed the limits twice within an hour; the pod is not resized for a day"},
 	{AgentUnresponsive, "the node's agent has not renewed its Lease for a minute, so its decisions are not applied; after five minutes the declared limits are restored in steps"},

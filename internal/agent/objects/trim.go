@@ -105,7 +105,7 @@ func onlyCPU(l corev1.ResourceList) corev1.ResourceList {
 	if !ok {
 		return nil
 	}
-	return corev1.ResourceList{corev1.ResourceCPU: q}
+	return kube.Bounded(corev1.ResourceList{corev1.ResourceCPU: q})
 }
 
 // Trim keeps of an object only what a round reads, so that the memory of a full node stays small.

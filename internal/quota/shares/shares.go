@@ -334,7 +334,7 @@ func (d *Divider) claimants(
 		}
 		c := claimant{pod: pod, charged: constraints.QuotaUsage(pod)}
 		pa, node := of[types.NamespacedName{Namespace: namespace, Name: string(pod.UID)}], pod.Spec.NodeName
-		if c.managed = pa != nil && !kube.Ended(pod) && len(pa.Status.DeclaredLimits) > 0; c.managed {
+		if c.managed = pa != nil && !kube.Ended(pod) && len(pa.Status.DeclaredLimits) > 0 && !kube.TooLarge(kube.Limits(pod)); c.managed {
 			if _, ok := sizes[node]; !ok {
 				var o corev1.Node
 				if err := d.Client.Get(ctx, types.NamespacedName{Name: node}, &o); client.IgnoreNotFound(err) != nil {
@@ -354,7 +354,7 @@ func (d *Divider) claimants(
 
 // Constrain adds the pod's share of short quotas to its constraints.
 func (s Share) Constrain(c *v1alpha1.Constraints) {
-	if s.By == nil {
+	if s.By == nil || s.Most > cpu.Largest {
 		return
 	}
 	c.IncreaseOnNeed = true

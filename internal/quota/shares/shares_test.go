@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
 	"github.com/mbcas/mbcas/internal/constraints"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -108,6 +109,23 @@ func TestDividedOnce(t *testing.T) {
 	look("it is the same", "n0", leastAge+2*time.Millisecond, 3, leastAge+time.Millisecond+quota.Lag)
 	look("another node", "n1", leastAge+2*time.Millisecond, 3, 0)
 	look("the division is old", "n0", leastAge+mostAge+time.Second, 4, 0)
+}
+
+// TestLargestShares: a pod with limits that no object can hold has no share, and a share of that size bounds no limit.
+func TestLargestShares(t *testing.T) {
+	d, c, n := namespace(3)
+	c.pods[0].Spec.Containers[0] = podtest.Container("app", "100m", "100k")
+	got, err := d.Of(t.Context(), n, d.Begin("shop", "n0", noon))
+	if _, ok := got.Shares["u0"]; err != nil || ok || len(got.Shares) != 2 {
+		t.Errorf("shares %v (%v), want those of two pods", got.Shares, err)
+	}
+	for most, bounds := range map[cpu.Milli]bool{cpu.Largest: true, cpu.Largest + 1: false} {
+		var given v1alpha1.Constraints
+		Share{By: []string{"cores"}, Most: most}.Constrain(&given)
+		if (given.Ceiling != nil) != bounds || given.IncreaseOnNeed != bounds {
+			t.Errorf("a share of %v gives %+v", most, given)
+		}
+	}
 }
 
 // used is the same quota with other usage.
