@@ -10,6 +10,13 @@ var (
 	plans     = suite{"actuator", "."}
 	rules     = suite{"internal/lifecycle", "."}
 	lives     = suite{"internal/liveness", "."}
+	extremes  = suite{"internal/controller", "^TestExtremeValues$"}
+	refusals  = suite{"internal/controller", "^(TestARefusedPodIsLeftOut|TestATooLargePodIsLeftOut)$"}
+	shares    = suite{"internal/quota/shares", "^TestLargestShares$"}
+	amounts   = suite{"internal/allocation", "^TestLargestAmounts$"}
+	texts     = suite{"internal/kube", "^(TestBadAnnotationNamesThePod|TestTrimBoundsAmounts)$"}
+	published = suite{"internal/nodeallocation", "."}
+	ledgers   = suite{"internal/restore", "Ledger"}
 	bounds    = suite{"internal/constraints", "."}
 	rates     = suite{"internal/flowcontrol", "."}
 )
@@ -22,7 +29,8 @@ var mutants = []mutant{
 	},
 	{
 		"a resize does not look at the limit that it was decided at", "actuator/podresize/patch.go",
-		`limit.Cmp(kube.Quantity(ch.From)) != 0:`, `limit.Cmp(kube.Quantity(ch.From)) != 0 && ch.From == 0:`, patches,
+		`kube.Compare(limit, kube.Quantity(ch.From)) != 0:`,
+		`kube.Compare(limit, kube.Quantity(ch.From)) != 0 && ch.From == 0:`, patches,
 	},
 	{
 		"a container is raised that does not run", "internal/kube/pod.go",
@@ -108,10 +116,124 @@ var mutants = []mutant{
 		`case !s.knowsQuota():`, `case !s.knowsQuota() && s.now.IsZero():`, schedules,
 	},
 	{
+		"a floor is published that no object can hold", "internal/constraints/builder.go",
+		`if f := min(b.floors[d.Name], cpu.Largest); f > 0 {`, `if f := b.floors[d.Name]; f > 0 {`, extremes,
+	},
+	{
+		"a ceiling is published that no object can hold", "internal/constraints/limitrange.go",
+		`if !(ceiling <= float64(cpu.Largest)) {`, `if ceiling > 1000*float64(cpu.Largest) {`, extremes,
+	},
+	{
+		"a pod is managed whose limits are too large", "internal/kube/pod.go",
+		`|| Total(limits) > cpu.Largest`, `|| Total(limits) > 1000*cpu.Largest`, extremes,
+	},
+	{
+		"a pod is managed that has too many containers", "internal/kube/pod.go",
+		`len(limits) > v1alpha1.MaxContainers ||`, `len(limits) > 2*v1alpha1.MaxContainers ||`, extremes,
+	},
+	{
+		"a pod of too large limits is published", "internal/controller/report.go",
+		` && !t.facts.TooLarge:`, `:`, refusals,
+	},
+	{
+		"the ceiling of max-cpu is rounded to none", "internal/constraints/bounds.go",
+		`b.Ceiling = max(cpu.Quantum, own.RoundDown(cpu.Quantum))`, `b.Ceiling = own.RoundDown(cpu.Quantum)`, bounds,
+	},
+	{
+		"the product of a request and a ratio overflows", "internal/constraints/limitrange.go",
+		`if !(ceiling <= float64(cpu.Largest)) {`, `if ceiling != ceiling {`, bounds,
+	},
+	{
+		"a share is a ceiling that no object can hold", "internal/quota/shares/shares.go",
+		`if s.By == nil || s.Most > cpu.Largest {`, `if s.By == nil {`, shares,
+	},
+	{
+		"a pod of too large limits has a share", "internal/quota/shares/shares.go",
+		` && !kube.TooLarge(kube.Limits(pod)); c.managed`, `; c.managed`, shares,
+	},
+	{
+		"a decision has a floor that no object can hold", "internal/allocation/allocation.go",
+		`Floor: min(d.Floor, cpu.Largest)`, `Floor: d.Floor`, amounts,
+	},
+	{
+		"a decision has a ceiling that no object can hold", "internal/allocation/allocation.go",
+		`Ceiling: min(d.Ceiling, cpu.Largest)`, `Ceiling: d.Ceiling`, amounts,
+	},
+	{
+		"a status has a limit that no object can hold", "internal/allocation/lifecycle.go",
+		`return l.CPULimit > cpu.Largest })`, `return l.CPULimit > 1000*cpu.Largest })`, amounts,
+	},
+	{
+		"a status has a sum that no object can hold", "internal/allocation/lifecycle.go",
+		`new(min(s.Applied.Total(), cpu.Largest))`, `new(s.Applied.Total())`, amounts,
+	},
+	{
+		"a pod is recorded whose limits are too large", "internal/allocation/lifecycle.go",
+		`kube.TooLarge(kube.Limits(pod)) || kube.TooLarge(declared)`, `kube.TooLarge(declared)`, amounts,
+	},
+	{
+		"a record is kept that is too large", "internal/allocation/lifecycle.go",
+		`kube.TooLarge(kube.Limits(pod)) || kube.TooLarge(declared)`, `kube.TooLarge(kube.Limits(pod))`, amounts,
+	},
+	{
+		"a long factor is read", "internal/kube/pod.go",
+		`if len(text) <= 32 {`, `if len(text) <= 1<<20 {`, texts,
+	},
+	{
+		"a long text is repeated in a message", "internal/kube/pod.go",
+		`is %.64q: want a factor`, `is %q: want a factor`, texts,
+	},
+	{
+		"a NodeAllocation has more pods than its schema takes", "internal/nodeallocation/refused.go",
+		`len(pods)-len(out) <= v1alpha1.MaxNodePods {`, `len(pods)-len(out) <= 2*v1alpha1.MaxNodePods {`, published,
+	},
+	{
+		"what the API server refuses is written again", "internal/nodeallocation/refused.go",
+		`case r == nil || !now.Before(r.until):`, `case r == nil || !r.out || !now.Before(r.until):`, published,
+	},
+	{
+		"what is stored of an earlier PodAllocation stays published", "internal/nodeallocation/refused.go",
+		` || stored.AllocationUID != p.AllocationUID:`, `:`, published,
+	},
+	{
+		"a write about other pods ends a refusal", "internal/nodeallocation/refused.go",
+		`if !held[p.UID] {`, `if len(held) >= 0 {`, published,
+	},
+	{
+		"a node with a refused pod is reconciled without a pause", "internal/nodeallocation/refused.go",
+		`out[uid] = true; r.until.After(now) {`, `out[uid] = true; r.n > 0 {`, published,
+	},
+	{
+		"a refusal hides a contest", "internal/nodeallocation/writer.go",
+		`refused.Rest = errors.Join(err, refused.Rest)`, `_ = refused.Rest`, published,
+	},
+	{
+		"a pod that is not published stays lowered", "internal/lifecycle/restore.go",
+		`case s.pod.Mode == ModeEnforce && s.pod.NotPublished && s.lowered():`,
+		`case s.pod.Mode == "" && s.pod.NotPublished && s.lowered():`, rules,
+	},
+	{
+		"an amount is kept of which a sum takes seconds", "internal/kube/trim.go",
+		`= Bounded(c.Resources.Limits), Bounded(c.Resources.Requests)`,
+		`= Bounded(c.Resources.Limits), c.Resources.Requests`, texts,
+	},
+	{
+		"a pod that the API server refuses holds up its node", "internal/controller/report.go",
+		`if errors.As(err, &refused) {`, `if errors.As(err, &refused) && s.node.name == "" {`, refusals,
+	},
+	{
+		"a NodeAllocation grows without a bound", "internal/nodeallocation/refused.go",
+		`if total <= maxBytes && len(pods) <=`, `if total <= 10*maxBytes && len(pods) <=`, published,
+	},
+	{
+		"the ledger grows without a bound", "internal/restore/ledger.go",
+		`if total > mostBytes && more(uid) > 0 {`, `if total > 10*mostBytes && more(uid) > 0 {`, ledgers,
+	},
+	{
 		"a pod is resized before its declared limits are in the ledger", "internal/controller/pod.go",
-		`			_, others := restore.ReadEntry(s.ledger.Stored, t.pod.UID)
-			t.AwaitRecord(t.facts.Status, others)`,
-		`			t.rec.declared = entries[t.pod.UID].Limits`, schedules,
+		`		_, others := restore.ReadEntry(s.ledger.Stored, t.pod.UID)
+		t.AwaitRecord(t.facts.Status, others)`,
+		`		t.rec.declared = entries[t.pod.UID].Limits`, schedules,
 	},
 	{
 		"declared limits are not in the PodAllocation before the resize", "internal/controller/actuate.go",
