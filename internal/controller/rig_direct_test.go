@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -31,6 +32,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/kube"
 )
 
 var errLost = errors.New("the test lets this request fail")
@@ -230,9 +232,9 @@ func (r *rig) liveUntil(breakAt int, done bool) *life {
 	r.Helper()
 	there, w := r.wired(nil)
 	w.breakAt, w.done = breakAt, done
-	c, err := client.New(there.Config, client.Options{Scheme: r.Client.Scheme(), Mapper: r.Client.RESTMapper()})
+	c, err := client.NewWithWatch(there.Config, client.Options{Scheme: r.Client.Scheme(), Mapper: r.Client.RESTMapper()})
 	r.must(err)
-	l := &life{rig: r, Reconciler: r.reconciler(c, c), wire: w}
+	l := &life{rig: r, Reconciler: r.reconciler(trimming(c), c), wire: w}
 	l.Reconciler.Now = func() time.Time { return time.Now().Add(l.ahead) }
 	l.Reconciler.Config.Pods = 1
 	l.Gate.Set("", "")
@@ -240,6 +242,25 @@ func (r *rig) liveUntil(breakAt int, done bool) *life {
 	l.lookups.vpas = noVPAs{}
 	l.resizes.Answered = func(context.Context, string) {} // once looks again by itself
 	return l
+}
+
+// trimming is a client that reads what caches keep.
+func trimming(c client.WithWatch) client.Client {
+	trim := func(o runtime.Object) error {
+		_, err := kube.Trim(o)
+		return err
+	}
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			return errors.Join(c.Get(ctx, key, o, opts...), trim(o))
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if err := c.List(ctx, list, opts...); err != nil {
+				return err
+			}
+			return meta.EachListItem(list, trim)
+		},
+	})
 }
 
 // pass lets time pass, in which the agent renews its Lease.

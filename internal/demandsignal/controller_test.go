@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -19,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/must"
 )
 
@@ -93,6 +99,71 @@ func TestFallsBackToTheKernel(t *testing.T) {
 		is("after the signal was deleted", 0, 0)
 		if !slices.Equal(h.changed, []string{"shop"}) {
 			t.Errorf("requeued %q, want the namespace once", h.changed)
+		}
+	})
+}
+
+// TestMetricOf: a signal's metric is another one with another object, name, selector or target, and with no other way to write it.
+func TestMetricOf(t *testing.T) {
+	of := func(edit func(*v1alpha1.ObjectSignal)) string {
+		o := &v1alpha1.ObjectSignal{
+			DescribedObject: v1alpha1.ObjectRef{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+			Metric:          v1alpha1.MetricID{Name: "latency", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "1", "b": "2", "c": "3"}}},
+			Target:          v1alpha1.SignalObjective{Type: "Value", Value: new(resource.MustParse("1000m"))},
+		}
+		edit(o)
+		return metricOf(&v1alpha1.DemandSignal{Spec: v1alpha1.DemandSignalSpec{Metric: v1alpha1.SignalMetric{Type: v1alpha1.ObjectMetric, Object: o}}})
+	}
+	base := of(func(*v1alpha1.ObjectSignal) {})
+	for name, edit := range map[string]func(*v1alpha1.ObjectSignal){
+		"group":    func(o *v1alpha1.ObjectSignal) { o.DescribedObject.APIVersion = "example.org/v1" },
+		"name":     func(o *v1alpha1.ObjectSignal) { o.Metric.Name = "errors" },
+		"selector": func(o *v1alpha1.ObjectSignal) { o.Metric.Selector.MatchLabels["a"] = "2" },
+		"target":   func(o *v1alpha1.ObjectSignal) { *o.Target.Value = resource.MustParse("1e20000000") },
+		"kind of target": func(o *v1alpha1.ObjectSignal) {
+			o.Target = v1alpha1.SignalObjective{Type: "AverageValue", AverageValue: o.Target.Value}
+		},
+	} {
+		if of(edit) == base {
+			t.Errorf("another %s is no other metric", name)
+		}
+	}
+	if of(func(o *v1alpha1.ObjectSignal) { *o.Target.Value = resource.MustParse("1") }) != base {
+		t.Error("1000m and 1 are different targets")
+	}
+}
+
+// TestExtremeMetrics: whatever two series a metrics API gives, beside whatever target, the percentage is within the signal's bounds, and
+// follows the ratio.
+func TestExtremeMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newCluster(t)
+		amounts := []string{"0", "1n", "9m", "10m", "99999.999", "100k", "1M", "500Mi", "9223372036854775807", "1e400", "-1"}
+		series, ratios := map[string]float64{}, map[string]float64{}
+		for i, value := range amounts {
+			for j, target := range amounts {
+				namespace, v, aim := fmt.Sprintf("shop-%d-%d", i, j), resource.MustParse(value), resource.MustParse(target)
+				series[namespace] = v.AsApproximateFloat64()
+				ratios[namespace] = 2 * v.AsApproximateFloat64() / aim.AsApproximateFloat64()
+				h.signals(namespace, 1, v1alpha1.ExternalMetric, func(d *v1alpha1.DemandSignal) { d.Spec.Metric.External.Target.Value = &aim })
+			}
+		}
+		h.c.Read = func(_ context.Context, namespace string, _ kube.Metric, _ labels.Selector, now time.Time) ([]Value, error) {
+			one := Value{Value: series[namespace], At: now}
+			return []Value{one, one}, nil
+		}
+		h.later(h.c, 5*time.Minute)
+		for namespace, ratio := range ratios {
+			low, high := int32(101), int32(300)
+			switch {
+			case !(ratio >= 0) || math.Signbit(ratio) || series[namespace] < 0 || math.IsInf(ratio, 0) || math.IsInf(series[namespace], 0): // no metric
+				low, high = 0, 0
+			case ratio <= 1:
+				low, high = 100, 100
+			}
+			if p := percent(h.c, namespace); p < low || p > high {
+				t.Errorf("%s: %d %% at a ratio of %v, want %d to %d", namespace, p, ratio, low, high)
+			}
 		}
 	})
 }
