@@ -46,6 +46,7 @@ func TestWaitsForTheAnswer(t *testing.T) {
 	cfg := DefaultConfig()
 	sent := running("sent", 800, 1000, constraint{}) // the cache shows the resize, no record does
 	sent.Recorded, sent.InLedger, sent.Status.Declared = true, true, sent.Declared
+	sent.Status.Phase, sent.Status.Reason = PhasePending, reasons.ResizeInFlight
 	sent.Decision = &Decision{Limits: app(800), Demand: 500, Budget: 100, Price: 1}
 	sent.Sent = &actuator.Move{UID: "sent", Changes: []actuator.Change{{Container: "app", From: 1000, To: 800}}}
 	other := running("other", 500, 500, constraint{})

@@ -647,6 +647,17 @@ func TestConfigReportsEverything(t *testing.T) {
 	}
 }
 
+// TestAnEmptyStatusIsPending: a PodAllocation whose first status was not written says that it is pending, during a pause, too.
+func TestAnEmptyStatusIsPending(t *testing.T) {
+	p := running("web", 500, 500, constraint{})
+	p.Recorded = true
+	node := up
+	node.Suspended = reasons.Paused
+	if got := decideOne(t, DefaultConfig(), node, p, noon); got.Status.Phase != PhasePending || got.Status.Reason != reasons.NoDecisionYet {
+		t.Errorf("status %s %s", got.Status.Phase, got.Status.Reason)
+	}
+}
+
 // TestUnpublishedPodsGetBackWhatWasTaken: nothing is decided about a pod that is not published, so a lowered limit goes back to the
 // declared one, and a raised limit stays.
 func TestUnpublishedPodsGetBackWhatWasTaken(t *testing.T) {

@@ -34,6 +34,9 @@ func enroll(s *state) verdict {
 	eligible := s.pod.Excluded.Reason == ""
 	s.leaving = leavesMarket(s.pod.Excluded.Reason)
 	if s.pod.Recorded {
+		if s.Status.Phase == "" { // the write after its creation did not take place
+			s.Report(PhasePending, reasons.NoDecisionYet, "")
+		}
 		return next
 	}
 	if s.Create = eligible && s.node.Suspended != reasons.CRDNotInstalled; s.Create {
