@@ -279,9 +279,17 @@ func TestNoDisruptionNoDecrease(t *testing.T) {
 		r.must(r.Client.Get(r.Context(), client.ObjectKeyFromObject(pdb), pdb))
 		return pdb.Status.DisruptionsAllowed == 1, pdb.Status
 	})
-	ahead.Store(int64(5*time.Minute + 10*time.Second)) // for long enough
-	r.decide(one, capped(v1alpha1.BoundByFloor), app(700))
-	r.reaches(one, 700)
+	d := capped(v1alpha1.BoundByFloor)
+	r.until("it is allowed for long enough, also in the cache of the controller", func() (bool, any) {
+		ahead.Add(int64(10 * time.Second))
+		d.Usage++ // another decision
+		r.decide(one, d, app(700))
+		got := r.limit(one)
+		return got == 700, got
+	})
+	if ahead.Load() < int64(4*time.Minute) {
+		t.Errorf("it was lowered after %v", time.Duration(ahead.Load()))
+	}
 }
 
 // priorityClass makes a class, and waits until the API server gives its priority to pods.

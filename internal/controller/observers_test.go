@@ -194,7 +194,8 @@ func TestNoOtherComponentSeesIt(t *testing.T) {
 	r.config.Backoff = time.Hour
 	r.priorityClass(r.namespace, 1500, false)
 	var ahead atomic.Int64
-	r.start(clockAhead(&ahead))
+	var rec *Reconciler
+	r.start(clockAhead(&ahead), func(re *Reconciler) { rec = re })
 	var pods []*corev1.Pod
 	kubelets := []struct {
 		name   string
@@ -228,7 +229,9 @@ func TestNoOtherComponentSeesIt(t *testing.T) {
 		decide := func() { r.decideUpTo(pods[i], 2400, app(2000), proxy(400)) }
 		if decide(); k.answer == apiserver.Fail || k.answer == apiserver.Stall { // its kubelet is given its time
 			r.allocation(pods[i], "in flight", stands(v1alpha1.PhasePending, reasons.ResizeInFlight))
-			apiserver.WaitFor(r, r.Client, pods[i], "observed", func(p *corev1.Pod) bool { return p.Status.ObservedGeneration == p.Generation })
+			apiserver.WaitFor(r, rec.Client, pods[i], "observed, in the cache of the controller", func(p *corev1.Pod) bool {
+				return p.Generation > pods[i].Generation && p.Status.ObservedGeneration == p.Generation
+			})
 			ahead.Add(int64(r.config.ActuationTimeout))
 			decide()
 		}
