@@ -67,7 +67,7 @@ func (r *Reconciler) pod(
 	}
 	excluded := s.exclusion(n, p.pod, r.Config.Namespace)
 	if excluded.Reason != "" && p.pa == nil && len(kube.WrittenByMBCAS(p.pod)) == 0 {
-		p.facts.Excluded = excluded
+		p.facts.Excluded, s.kept[cached.UID] = excluded, false
 		return p, nil
 	}
 	s.memory.records[cached.UID] = rec

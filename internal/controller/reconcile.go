@@ -310,9 +310,7 @@ func (r *Reconciler) gather(ctx context.Context, name string, tenure int) (*snap
 		return nil, err
 	}
 	for i := range pods.Items {
-		pod := &pods.Items[i]
-		s.exists[pod.UID] = true
-		s.kept[pod.UID] = !kube.Ended(pod) && (allocations[allocation.Key(pod)] != nil || len(kube.WrittenByMBCAS(pod)) > 0)
+		s.exists[pods.Items[i].UID], s.kept[pods.Items[i].UID] = true, !kube.Ended(&pods.Items[i])
 	}
 	s.memory = r.memory.of(name, tenure, s.exists, len(allocations))
 	looked := s.memory.dates.LastLook()

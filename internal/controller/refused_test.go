@@ -111,3 +111,26 @@ func TestTheLedgerForgetsThoseThatLeft(t *testing.T) {
 		r.ledgerIs(last, app(500))
 	})
 }
+
+// TestABurstStaysInTheLedger: entries of many new pods stay, though no cache shows their PodAllocations yet.
+func TestABurstStaysInTheLedger(t *testing.T) {
+	withController(t, func(t *testing.T, r *rig, l *life) {
+		l.Reconciler.Client = interceptor.NewClient(l.Reconciler.Client.(client.WithWatch), interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if _, late := list.(*v1alpha1.PodAllocationList); late {
+					return nil
+				}
+				return c.List(ctx, list, opts...)
+			},
+		})
+		const pods = 25
+		for i := range pods {
+			r.pod(fmt.Sprint("web-", i), "100m", "500m")
+		}
+		for look := range 3 {
+			if _, err := l.once(); err != nil || len(r.ledger().Data) != pods {
+				t.Errorf("look %d: %d entries (%v), want %d", look, len(r.ledger().Data), err, pods)
+			}
+		}
+	})
+}
