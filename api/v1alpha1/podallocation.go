@@ -270,8 +270,8 @@ const ConditionStartupBoostValid = "StartupBoostValid"
 
 // RollbackStatus is the memory of a run of decreases and of the harm that the last harmful one did.
 type RollbackStatus struct {
-	// Limits are the limits before the last decrease, or before a run of them. If the pod becomes
-	// not Ready or restarts within the rollback window, the controller restores them. Absent once restored.
+	// Limits are the limits before the last decrease, or before a run of them, up to the declared ones. If the pod
+	// becomes not Ready or restarts within the rollback window, the controller restores them. Absent once restored.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -8,9 +8,8 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 )
 
-// rollBackHarmful restores the limits from before a decrease after which the pod got into trouble.
-// The pod then keeps at least its declared limit for RollbackHoldOff: whatever the figures said, it
-// needed more.
+// rollBackHarmful restores the limits from before a decrease after which the pod got into trouble, up to the declared
+// ones. The pod then keeps at least its declared limit for RollbackHoldOff: whatever the figures said, it needed more.
 func rollBackHarmful(s *state) verdict {
 	if s.restoring || s.pod.Mode != ModeEnforce {
 		return next
@@ -112,8 +111,8 @@ func (s *state) rollback() *actuator.Move {
 	return &m
 }
 
-// recordDecrease records the limits before a decrease. In a run of decreases, those at its
-// beginning count.
+// recordDecrease records the limits before a decrease, up to the declared ones: what the market gave beyond these it
+// may take back. In a run of decreases, those at its beginning count.
 func (t *Task) recordDecrease(cfg *Config, at time.Time, from, to Limits) {
 	st := &t.Status
 	if !slices.ContainsFunc(from, func(l Limit) bool { return to.Of(l.Container) < l.CPU }) {
@@ -127,6 +126,10 @@ func (t *Task) recordDecrease(cfg *Config, at time.Time, from, to Limits) {
 	}
 	st.RollbackLimits = nil
 	for _, l := range from {
-		st.RollbackLimits = append(st.RollbackLimits, Limit{l.Container, max(l.CPU, before.Of(l.Container))})
+		was := max(l.CPU, before.Of(l.Container))
+		if declared, ok := st.Declared.find(l.Container); ok {
+			was = min(was, declared)
+		}
+		st.RollbackLimits = append(st.RollbackLimits, Limit{l.Container, was})
 	}
 }
