@@ -152,7 +152,9 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why reas
 		}
 		return s.paced(c.Limit, now, p.LastIncrease, cfg.IncreaseCooldown)
 	case p.NoDecrease != "":
-		return c.Limit, p.NoDecrease, time.Time{}
+		if want = max(want, c.Declared); p.Restore || !p.Capped || c.Declared == 0 || want >= c.Limit {
+			return c.Limit, p.NoDecrease, time.Time{}
+		}
 	}
 	s := step{to: want}
 	if least := scale(c.Limit, 1/cfg.MaxDecreaseFactor).RoundUp(cpu.Quantum); want < least {

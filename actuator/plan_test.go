@@ -88,7 +88,7 @@ func pods(t *rapid.T) []Pod {
 			UID: fmt.Sprint(i), Restore: rapid.IntRange(0, 9).Draw(t, "restore") == 0, InSteps: rapid.Bool().Draw(t, "in steps"),
 			Stale:        rapid.IntRange(0, 5).Draw(t, "stale") == 0,
 			InFlight:     rapid.IntRange(0, 3).Draw(t, "in flight") == 0,
-			Supersedable: rapid.Bool().Draw(t, "supersedable"),
+			Supersedable: rapid.Bool().Draw(t, "supersedable"), Capped: rapid.Bool().Draw(t, "capped"),
 			NoDecrease:   rapid.SampledFrom([]reasons.Reason{"", "", reasons.PodNotReady}).Draw(t, "no decrease"),
 			LastDecrease: ago.Draw(t, "decrease"), LastIncrease: ago.Draw(t, "increase"),
 			RetryAt: rapid.SampledFrom([]time.Time{{}, {}, now.Add(time.Minute)}).Draw(t, "retry"),
@@ -165,8 +165,10 @@ func breaks(cfg Config, s Step, p Pod) string {
 			return "leaves its bounds"
 		case ch.To < ch.From && ch.To < least:
 			return "lowers by more than a step"
-		case ch.To < ch.From && (p.NoDecrease != "" || now.Sub(p.LastDecrease) < cfg.DecreaseCooldown):
-			return "lowers a pod that must not be, or within the cooldown"
+		case ch.To < ch.From && now.Sub(p.LastDecrease) < cfg.DecreaseCooldown:
+			return "lowers within the cooldown"
+		case ch.To < ch.From && p.NoDecrease != "" && (p.Restore || !p.Capped || ch.To < c.Declared):
+			return "lowers a pod that must not be, where that takes more than a loan"
 		}
 	}
 	return ""

@@ -18,8 +18,10 @@ func boost(s *state) verdict {
 	if limits == nil {
 		return next
 	}
+	if s.Recheck(until); s.pod.limitedByPrice() { // a boost is a loan
+		return next
+	}
 	s.boosted = limits
-	s.Recheck(until)
 	for _, c := range s.pod.Containers {
 		least, decided := limits.Of(c.Name), cpu.Milli(0)
 		if s.pod.Decision != nil {

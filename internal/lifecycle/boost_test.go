@@ -101,7 +101,7 @@ func TestUnreadyPodsLoseTheirBoost(t *testing.T) {
 		if p.Containers[0].InForce > 0 {
 			p.Containers[0].InForce = 1500
 		}
-		p.Decision = &Decision{Limits: app(300), Demand: 4000, Budget: 100, Price: 1}
+		p.Decision = &Decision{Limits: app(300), Demand: 4000, Budget: 100}
 		c.change(&p)
 		limit, reason := p.Containers[0].Limit, reasons.Reason("")
 		for _, task := range Decide(scenarioConfig(), up, []Pod{p}, noon) {
@@ -109,6 +109,34 @@ func TestUnreadyPodsLoseTheirBoost(t *testing.T) {
 		}
 		if limit != c.limit || name == pulled && reason != reasons.StartupBoost {
 			t.Errorf("%s: the limit is %v (%s), want %v", name, limit, reason, c.limit)
+		}
+	}
+}
+
+// TestLoansEndWithScarcity: see the package's promises.
+func TestLoansEndWithScarcity(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Pod)
+		limit  cpu.Milli
+	}{
+		"it starts, boosted":     {func(*Pod) {}, 500},
+		"it starts":              {func(p *Pod) { p.StartupBoost = 0 }, 500},
+		"it has just restarted":  {func(p *Pod) { p.StartupBoost, p.Containers[0].Restarts, p.Ready = 0, 1, true }, 500},
+		"it is no more Ready":    {func(p *Pod) { p.Memory.FirstReady = noon.Add(-30 * time.Minute) }, 500},
+		"decided above declared": {func(p *Pod) { p.Decision.Limits = app(800) }, 800},
+		"the price bounds none":  {func(p *Pod) { p.Decision.Price = 0 }, 1500},
+		"below its declared":     {func(p *Pod) { p.Containers[0].Limit, p.Containers[0].InForce, p.Status.Applied = 400, 400, app(400) }, 400},
+	} {
+		p := starting(5 * time.Second)
+		p.Containers[0].Limit, p.Containers[0].InForce, p.Containers[0].PossiblyOwn, p.Status.Applied = 1500, 1500, true, app(1500)
+		p.Decision = &Decision{Limits: app(300), Demand: 4000, Budget: 100, Price: 1}
+		c.change(&p)
+		limit := p.Containers[0].Limit
+		for _, task := range Decide(scenarioConfig(), up, []Pod{p}, noon) {
+			limit = cmp.Or(task.to(), limit)
+		}
+		if limit != c.limit {
+			t.Errorf("%s: the limit is %v, want %v", name, limit, c.limit)
 		}
 	}
 }
