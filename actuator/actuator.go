@@ -50,7 +50,7 @@ type Config struct {
 // DefaultConfig raises at once and lowers gradually.
 func DefaultConfig() Config {
 	return Config{
-		DeadBand: 0.10, MaxDecreaseFactor: 1.5, DecreaseCooldown: 5 * time.Second, DecreasesWait: 3 * time.Second,
+		DeadBand: 0.10, MaxDecreaseFactor: 1.5, DecreaseCooldown: 5 * time.Second, DecreasesWait: time.Second,
 	}
 }
 

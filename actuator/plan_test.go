@@ -328,8 +328,8 @@ func TestWaitsAreBounded(t *testing.T) {
 		capped     bool
 		want       time.Duration
 	}{
-		"a decrease that is planned again and again": {one(3000, 1000), true, 3 * time.Second},
-		"a decrease in flight":                       {inFlight, true, 3 * time.Second},
+		"a decrease that is planned again and again": {one(3000, 1000), true, time.Second},
+		"a decrease in flight":                       {inFlight, true, time.Second},
 		"a decrease that waits for its turn":         {with(one(3000, 1000), func(p *Pod) { p.Queued = true }), true, 0},
 		"a pod that is not capped":                   {one(3000, 1000), false, 0},
 	} {
@@ -344,7 +344,7 @@ func TestWaitsAreBounded(t *testing.T) {
 				if increasing.WaitsSince.IsZero() {
 					increasing.WaitsSince = at
 				}
-				if end := increasing.WaitsSince.Add(3 * time.Second); !s.RecheckAt.Equal(end) {
+				if end := increasing.WaitsSince.Add(time.Second); !s.RecheckAt.Equal(end) {
 					t.Errorf("%s: planned again at %v, want when the wait ends, %v", name, s.RecheckAt, end)
 				}
 			}

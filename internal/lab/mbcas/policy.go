@@ -56,7 +56,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Round: round.DefaultConfig(), Lifecycle: lifecycle.DefaultConfig(), Quota: quota.DefaultConfig(),
-		Interval: time.Second, Publish: sim.Delay{Min: 200 * time.Millisecond, Max: 300 * time.Millisecond},
+		Interval: time.Second, Publish: sim.Delay{Min: 20 * time.Millisecond, Max: 100 * time.Millisecond},
 		ResizeDelay: sim.ResizeDelay, ResizeDone: sim.ResizeDone,
 	}
 }
