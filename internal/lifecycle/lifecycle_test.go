@@ -232,7 +232,7 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 		return "forgotten before it was restored"
 	case t.Move == nil:
 		return ""
-	case p.TooLarge && (t.Purpose != Restore || !p.Containers[0].Own || t.to() != s.Declared.Of("app")):
+	case p.TooLarge && (t.Purpose != Restore || !p.Containers[0].Own || t.to() != max(s.Declared.Of("app"), p.Containers[0].RestoreFloor)):
 		return "moved with limits that no object can hold, other than back to the recorded ones"
 	case p.Declared == nil:
 		return "moved without known declared limits"
@@ -679,15 +679,16 @@ func TestTooLargePodsAreRestored(t *testing.T) {
 		change func(*Pod)
 		want   cpu.Milli
 	}{
-		"enforced":             {func(*Pod) {}, 1000},
-		"enforced, and raised": {raised, 0},
-		"restored, and raised": {func(p *Pod) { raised(p); p.Mode = ModeRestore }, 300},
-		"restored":             {func(p *Pod) { p.Mode = ModeRestore }, 1000},
-		"opted out":            {func(p *Pod) { p.Excluded.Reason = reasons.OptedOut }, 1000},
-		"another writer's":     {func(p *Pod) { p.Mode, p.Containers[0].Own = ModeRestore, false }, 0},
-		"it does not run":      {func(p *Pod) { p.Mode, p.Containers[0].NotRunning = ModeRestore, true }, 0},
-		"an answer is awaited": {func(p *Pod) { p.Mode, p.Sent = ModeRestore, &actuator.Move{} }, 0},
-		"after a refusal":      {func(p *Pod) { p.Mode, p.Status.RetryAt = ModeRestore, noon.Add(time.Minute) }, 0},
+		"enforced":              {func(*Pod) {}, 1000},
+		"enforced, and raised":  {raised, 0},
+		"restored, and raised":  {func(p *Pod) { raised(p); p.Mode = ModeRestore }, 300},
+		"restored":              {func(p *Pod) { p.Mode = ModeRestore }, 1000},
+		"its request is raised": {func(p *Pod) { raised(p); p.Mode, p.Containers[0].RestoreFloor = ModeRestore, 400 }, 400},
+		"opted out":             {func(p *Pod) { p.Excluded.Reason = reasons.OptedOut }, 1000},
+		"another writer's":      {func(p *Pod) { p.Mode, p.Containers[0].Own = ModeRestore, false }, 0},
+		"it does not run":       {func(p *Pod) { p.Mode, p.Containers[0].NotRunning = ModeRestore, true }, 0},
+		"an answer is awaited":  {func(p *Pod) { p.Mode, p.Sent = ModeRestore, &actuator.Move{} }, 0},
+		"after a refusal":       {func(p *Pod) { p.Mode, p.Status.RetryAt = ModeRestore, noon.Add(time.Minute) }, 0},
 	} {
 		p := applied(500, 1000)
 		p.TooLarge, p.Containers[0].Own, p.Status.Declared = true, true, app(1000)

@@ -80,7 +80,7 @@ func leaveTooLarge(s *state) verdict {
 	}
 	all, move := s.leaving || s.pod.Mode == ModeRestore, actuator.Move{UID: s.pod.UID}
 	for _, c := range s.pod.Containers {
-		to := s.Status.Declared.Of(c.Name)
+		to := max(s.Status.Declared.Of(c.Name), c.RestoreFloor)
 		if c.Own && to >= c.Settable && (to > c.Limit && !c.NotRunning || all && to < c.Limit) {
 			move.Changes = append(move.Changes, actuator.Change{Container: c.Name, From: c.Limit, To: to})
 		}
