@@ -687,6 +687,8 @@ func TestTooLargePodsAreRestored(t *testing.T) {
 		"opted out":             {func(p *Pod) { p.Excluded.Reason = reasons.OptedOut }, 1000},
 		"another writer's":      {func(p *Pod) { p.Mode, p.Containers[0].Own = ModeRestore, false }, 0},
 		"it does not run":       {func(p *Pod) { p.Mode, p.Containers[0].NotRunning = ModeRestore, true }, 0},
+		"a resize is in flight": {func(p *Pod) { p.Mode, p.Progress = ModeRestore, actuator.InProgress }, 0},
+		"nothing is recorded":   {func(p *Pod) { p.Mode, p.Status.Declared, p.Containers[0].RestoreFloor = ModeRestore, nil, 600 }, 0},
 		"an answer is awaited":  {func(p *Pod) { p.Mode, p.Sent = ModeRestore, &actuator.Move{} }, 0},
 		"after a refusal":       {func(p *Pod) { p.Mode, p.Status.RetryAt = ModeRestore, noon.Add(time.Minute) }, 0},
 	} {

@@ -75,13 +75,14 @@ func leaveTooLarge(s *state) verdict {
 		return next
 	}
 	s.Report(PhaseNotApplied, reasons.PodTooLarge, "")
-	if s.pod.Sent != nil || s.restoreWaits() {
+	if s.pod.Sent != nil || s.pod.Progress == actuator.InProgress || s.restoreWaits() {
 		return done
 	}
 	all, move := s.leaving || s.pod.Mode == ModeRestore, actuator.Move{UID: s.pod.UID}
 	for _, c := range s.pod.Containers {
-		to := max(s.Status.Declared.Of(c.Name), c.RestoreFloor)
-		if c.Own && to >= c.Settable && (to > c.Limit && !c.NotRunning || all && to < c.Limit) {
+		declared, recorded := s.Status.Declared.find(c.Name)
+		to := max(declared, c.RestoreFloor)
+		if recorded && c.Own && to >= c.Settable && (to > c.Limit && !c.NotRunning || all && to < c.Limit) {
 			move.Changes = append(move.Changes, actuator.Change{Container: c.Name, From: c.Limit, To: to})
 		}
 	}
