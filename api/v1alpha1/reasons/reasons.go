@@ -138,7 +138,7 @@ var explained = []struct {
 	{RecentlyRestarted, "a container restarted less than two minutes ago, so the pod is not lowered"},
 	{ScaledByHPA, "a HorizontalPodAutoscaler scales the pod by its CPU usage, so the pod is not lowered below its declared limit"},
 	{NoDisruptionAllowed, "a PodDisruptionBudget allows no disruption, so the pod is not lowered below its declared limit"},
-	{UnhealthyAfterDecrease, "the pod became not Ready or restarted right after a decrease; the previous limits are restored as far as bounds and quotas allow, and the pod keeps at least its declared limit for a day"},
+	{UnhealthyAfterDecrease, "the pod became not Ready or restarted right after a decrease; its limits from before are restored, up to the declared ones, as far as bounds and quotas allow, and the pod keeps at least its declared limit for a day"},
 	{ContainerNotRunning, "a container does not run; its limit is raised once it does, as it might never start with a higher one"},
 	{StartFailed, "a container could not start after a limit of the pod was raised; a limit changes so that it can"},
 	{PodQuotaDiffers, "the CPU quota of the pod's cgroup is not the one of its limits; where MBCAS wrote a limit of the pod, it repairs that"},
