@@ -96,7 +96,8 @@ type Pod struct {
 	// InFlight: the kubelet has not finished the last resize. Supersedable: that is a decrease, and a move that
 	// lowers no container may take its place.
 	InFlight, Supersedable bool
-	// NoDecrease says why the pod must not be lowered; "" if it may be.
+	// NoDecrease is why the pod must not be lowered below its declared limits, and while it is not capped
+	// not at all; "": it may be.
 	NoDecrease reasons.Reason
 	// DecreaseCooldown is the least time between two decreases of this pod, where longer than the config's.
 	DecreaseCooldown time.Duration

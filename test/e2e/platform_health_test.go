@@ -81,7 +81,7 @@ func (p *platform) noDisruptionNoDecrease(t *testing.T) {
 func (p *platform) harmfulDecreaseIsRolledBack(t *testing.T) {
 	p.contend(t)
 	frail := p.contended["frail"]
-	p.falls(t, 3*time.Minute, frail)
+	p.reaches(t, 3*time.Minute, frail, "is below its declared limit", belowDeclared)
 	p.setLoad(t, frail, 8080, map[string]any{"threads": 1, "unhealthy": true})
 	p.waitAllocation(t, time.Minute, frail, "records the harmful decrease", func(pa *v1alpha1.PodAllocation) bool {
 		return !pa.Status.Rollback.LastHarmfulDecreaseTime.IsZero()

@@ -133,9 +133,9 @@ var explained = []struct {
 	{DecisionTooOld, "the decision is too old to act on, and the node's agent has not confirmed it since"},
 	{StepLimited, "the limit changes in steps, and this step is not the last"},
 
-	{PodNotReady, "a pod that is not Ready is not lowered"},
-	{PodStarting, "a pod is not lowered within its start-up grace"},
-	{RecentlyRestarted, "a container restarted less than two minutes ago, so the pod is not lowered"},
+	{PodNotReady, "a pod that is not Ready is not lowered below its declared limit"},
+	{PodStarting, "within its start-up grace a pod is not lowered below its declared limit"},
+	{RecentlyRestarted, "a container restarted less than two minutes ago, so the pod is not lowered below its declared limit"},
 	{ScaledByHPA, "a HorizontalPodAutoscaler scales the pod by its CPU usage, so the pod is not lowered below its declared limit"},
 	{NoDisruptionAllowed, "a PodDisruptionBudget allows no disruption, so the pod is not lowered below its declared limit"},
 	{UnhealthyAfterDecrease, "the pod became not Ready or restarted right after a decrease; its limits from before are restored, up to the declared ones, as far as bounds and quotas allow, and the pod keeps at least its declared limit for a day"},

@@ -34,7 +34,8 @@ func Policies() []baseline.Policy {
 			c.Round.Pacing.IncreaseInterval = 80 * time.Second
 		}),
 		variant("-slow-kubelet", "what ships on a node with Kubernetes before 1.36 and a slower API server: 0.2 to 0.3 s for a publication, 1 to 2 s for a resize", func(c *mbcas.Config) {
-			c.Publish, c.ResizeDone = sim.Delay{Min: 200 * time.Millisecond, Max: 300 * time.Millisecond}, sim.SlowResizeDone
+			c.Publish = sim.Delay{Min: 200 * time.Millisecond, Max: 300 * time.Millisecond}
+			c.ResizeDone = sim.Delay{Min: time.Second, Max: 2 * time.Second} // a list of the containers once a second
 		}),
 		variant("-slow-decreases", "what ships with 15 s between two decreases of a pod", func(c *mbcas.Config) { c.Lifecycle.Actuator.DecreaseCooldown = 15 * time.Second }),
 		variant("-conservative", "a round every 10 s, changes every 30 s, and small steps in both directions", func(c *mbcas.Config) {

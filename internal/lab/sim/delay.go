@@ -17,12 +17,8 @@ func (d Delay) Draw(rng *rand.Rand) time.Duration {
 }
 
 // ResizeDone is the time from a resize to the pod status that reports it carried out, as measured with a kubelet
-// of 1.36, which writes the status when it has written the quota. An older one finds out when it next lists its
-// containers, once a second: see SlowResizeDone.
+// of 1.36, which writes the status when it has written the quota.
 var ResizeDone = Delay{100 * time.Millisecond, 500 * time.Millisecond}
-
-// SlowResizeDone is that of a kubelet before 1.36.
-var SlowResizeDone = Delay{time.Second, 2 * time.Second}
 
 // Draws is a stream of random numbers for the delays of a policy on a node with that seed.
 func Draws(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x64656c6179)) }
