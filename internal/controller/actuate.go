@@ -165,7 +165,7 @@ func (r *Reconciler) prepare(ctx context.Context, s *snapshot, t *task) error {
 func (t *task) resize(now time.Time) *dispatch.Resize {
 	pod := *t.pod // of a list, which a pointer into it would keep alive
 	z := &dispatch.Resize{
-		Task: t.Task, Pod: &pod, Declared: t.facts.Declared, Admission: t.admission,
+		Task: t.Task, Pod: &pod, Mode: kube.Mode(t.facts.Mode), Declared: t.facts.Declared, Admission: t.admission,
 		At: now, Checked: t.rec.checked, Reason: string(t.Why),
 	}
 	if t.pa != nil {

@@ -153,7 +153,7 @@ func (r *Reconciler) dispatcher() *dispatch.Dispatcher {
 	c := r.Config
 	reservations := quota.NewReservations(c.Quota, c.Backoff, c.BackoffMax)
 	return (&dispatch.Dispatcher{
-		Resizer: r.Resize, Live: r.Live, Gate: r.Gate, Suspended: r.suspended, Owns: r.Replica.Owns,
+		Resizer: r.Resize, Live: r.Live, Client: r.Client, DefaultMode: c.Mode, Gate: r.Gate, Suspended: r.suspended, Owns: r.Replica.Owns,
 		Breakers:    flowcontrol.NewBreakers(func(d time.Duration) time.Duration { return r.jitter(d) }),
 		Quotas:      dispatch.NewQuotas(r.Client, c.Actuator.DeadBand, reservations, r.ownedElsewhere),
 		FreezeAfter: c.FreezeAfter,

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mbcas/mbcas/actuator/podresize"
@@ -61,7 +62,7 @@ func (d *Dispatcher) admit(ctx context.Context, z *Resize) (bool, error) {
 	if age >= d.FreezeAfter { // the agent may not stand by it any more
 		return false, nil
 	}
-	if suspended, err := d.Suspended(ctx); err != nil || suspended != "" {
+	if allowed, err := d.allowed(ctx, z); err != nil || !allowed {
 		return false, err
 	}
 	if reserved, err := d.Quotas.reserve(ctx, z, now); err != nil || !reserved {
@@ -72,6 +73,23 @@ func (d *Dispatcher) admit(ctx context.Context, z *Resize) (bool, error) {
 		return false, nil
 	}
 	return true, nil
+}
+
+// allowed says whether resizes are possible, and the mode of the namespace is still that of the decision.
+func (d *Dispatcher) allowed(ctx context.Context, z *Resize) (bool, error) {
+	if suspended, err := d.Suspended(ctx); err != nil || suspended != "" {
+		return false, err
+	}
+	var ns metav1.PartialObjectMetadata
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	switch err := d.Client.Get(ctx, client.ObjectKey{Name: z.Pod.Namespace}, &ns); {
+	case apierrors.IsNotFound(err): // its pods go as well
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read namespace %s: %w", z.Pod.Namespace, err)
+	}
+	mode, _ := kube.ModeOf(ns.Labels, d.DefaultMode)
+	return mode == z.Mode, nil
 }
 
 // attempt resizes, and notes the outcome; after a panic that is Unknown. An error says that nothing was
@@ -108,8 +126,8 @@ func (d *Dispatcher) attempt(ctx context.Context, z *Resize) error {
 
 // try resizes. Before the first resize of a pod, the first one under other LimitRanges, and the first one
 // since admission was seen to change a pod of its namespace, a dry run shows what admission would change:
-// what that adds to a pod can never be removed. A pause that began meanwhile leaves it untried, and so does
-// a change by admission that another pod of the namespace showed meanwhile.
+// what that adds to a pod can never be removed. A pause or another mode that began meanwhile leaves it untried,
+// and so does a change by admission that another pod of the namespace showed meanwhile.
 func (d *Dispatcher) try(ctx context.Context, z *Resize) (result podresize.Result, tried bool, err error) {
 	ranges, namespace := z.Admission.Ranges, z.Pod.Namespace
 	number := d.mutations.Number(namespace)
@@ -128,7 +146,7 @@ func (d *Dispatcher) try(ctx context.Context, z *Resize) (result podresize.Resul
 			return result, true, nil
 		}
 		z.Checked = under
-		if suspended, err := d.Suspended(ctx); err != nil || suspended != "" {
+		if allowed, err := d.allowed(ctx, z); err != nil || !allowed {
 			return result, false, err
 		}
 		if d.mutations.Number(namespace) != number {

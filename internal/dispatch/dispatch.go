@@ -37,6 +37,7 @@ type Resize struct {
 	// Task has the move, its purpose, and the status of the pod as it was decided.
 	lifecycle.Task
 	Pod       *corev1.Pod
+	Mode      kube.Mode // of its namespace when it was decided
 	Declared  lifecycle.Limits
 	Admission Admission
 	// At is when the resize was decided, and Age how old its decision was then.
@@ -106,9 +107,11 @@ type Request = flowcontrol.Request[*Resize]
 // Dispatcher carries resizes out as they get their turn.
 type Dispatcher struct {
 	Resizer podresize.Resizer
-	// Live reads from the API server itself.
-	Live client.Reader
-	Gate *flowcontrol.Gate
+	// Live reads from the API server itself, and Client from the cache.
+	Live, Client client.Reader
+	// DefaultMode is that of a namespace without kube.ModeLabel.
+	DefaultMode kube.Mode
+	Gate        *flowcontrol.Gate
 	// Suspended is why nothing may be resized anywhere; "" where resizes are possible.
 	Suspended func(ctx context.Context) (reasons.Reason, error)
 	// Owns says whether this replica of the controller resizes the pods of a node.

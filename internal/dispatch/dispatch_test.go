@@ -16,8 +16,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -69,6 +71,8 @@ type bench struct {
 	unknown  error  // whether resizes are possible
 	dryRun   func() // what happens during a dry run
 	moved    string // a node that another replica owns
+	mode     string // of every namespace; "" that by default
+	gone     bool   // every namespace
 	audit    *bytes.Buffer
 }
 
@@ -76,7 +80,7 @@ func newBench(c flowcontrol.Config, s server) *bench {
 	empty := fake.NewClientBuilder().Build()
 	b := &bench{audit: &bytes.Buffer{}}
 	b.Dispatcher = (&Dispatcher{
-		Resizer: watched{s, b}, Live: empty, Gate: flowcontrol.NewGate(nil, nil), Breakers: flowcontrol.NewBreakers(exactly),
+		Resizer: watched{s, b}, Live: empty, Client: namespaces{empty, b}, DefaultMode: kube.ModeEnforce, Gate: flowcontrol.NewGate(nil, nil), Breakers: flowcontrol.NewBreakers(exactly),
 		Quotas:      NewQuotas(empty, 0.1, quota.NewReservations(quota.DefaultConfig(), time.Minute, time.Hour), alone),
 		Suspended:   func(context.Context) (reasons.Reason, error) { return b.blocked, b.unknown },
 		FreezeAfter: time.Minute, Now: time.Now, Owns: func(node string) bool { return node != b.moved },
@@ -95,6 +99,22 @@ func newBench(c flowcontrol.Config, s server) *bench {
 	return b
 }
 
+// namespaces reads the namespaces of a bench.
+type namespaces struct {
+	client.Reader
+	*bench
+}
+
+func (n namespaces) Get(_ context.Context, key client.ObjectKey, to client.Object, _ ...client.GetOption) error {
+	if n.gone {
+		return apierrors.NewNotFound(corev1.Resource("namespaces"), key.Name)
+	}
+	if n.mode != "" {
+		to.SetLabels(map[string]string{kube.ModeLabel: n.mode})
+	}
+	return nil
+}
+
 // resizeOf asks for an increase of a pod.
 func (b *bench) resizeOf(namespace, name, node string, p flowcontrol.Priority) Request {
 	uid := types.UID(namespace + "/" + name)
@@ -102,7 +122,7 @@ func (b *bench) resizeOf(namespace, name, node string, p flowcontrol.Priority) R
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}, Spec: corev1.PodSpec{NodeName: node},
 	}
 	m := &actuator.Move{UID: string(uid), Changes: []actuator.Change{{Container: "app", From: 500, To: 2000}}}
-	z := &Resize{Task: lifecycle.Task{Move: m, Purpose: lifecycle.Allocate}, Pod: pod, At: b.Now()}
+	z := &Resize{Task: lifecycle.Task{Move: m, Purpose: lifecycle.Allocate}, Pod: pod, Mode: kube.ModeEnforce, At: b.Now()}
 	return Request{Pod: uid, Namespace: namespace, Node: node, Priority: p, Value: z}
 }
 
@@ -267,13 +287,16 @@ func TestManyHangAlone(t *testing.T) {
 	}
 }
 
-// TestLeavesUntried: what is blocked, too old or held off by a breaker when its turn comes is not tried,
-// costs no token, and its node is looked at again.
+// TestLeavesUntried: what is blocked, of another mode, too old or held off by a breaker when its turn comes is
+// not tried, costs no token, and its node is looked at again.
 func TestLeavesUntried(t *testing.T) {
 	for name, breaks := range map[string]func(b *bench, z *Resize){
 		"moved":                     func(b *bench, z *Resize) { b.moved = z.Pod.Spec.NodeName },
 		"blocked":                   func(b *bench, _ *Resize) { b.blocked = reasons.Paused },
 		"blocked after the dry run": func(b *bench, _ *Resize) { b.dryRun = func() { b.blocked = reasons.Paused } },
+		"of another mode":           func(b *bench, _ *Resize) { b.mode = "recommend" },
+		"of another mode by now":    func(b *bench, _ *Resize) { b.dryRun = func() { b.mode = "restore" } },
+		"without its namespace":     func(b *bench, _ *Resize) { b.gone = true },
 		"too old":                   func(b *bench, z *Resize) { z.At = z.At.Add(-b.FreezeAfter) },
 		"old together":              func(b *bench, z *Resize) { z.Age, z.At = b.FreezeAfter/2, z.At.Add(-b.FreezeAfter/2) },
 		"held off":                  func(b *bench, _ *Resize) { b.Breakers.Refused("a", reasons.PermissionMissing, b.Now()) },
@@ -296,7 +319,7 @@ func TestLeavesUntried(t *testing.T) {
 			if !ok || z.Answer != nil {
 				t.Errorf("taken %v: %+v, want no answer", ok, z)
 			}
-			b.blocked, b.moved, b.dryRun = "", "", nil
+			b.blocked, b.moved, b.dryRun, b.mode, b.gone = "", "", nil, "", false
 			other := b.resizeOf("b", "second", "n", flowcontrol.Needed)
 			b.Replace("n", 1, []Request{other}, exists)
 			if !b.Step(t.Context()) || tries != 1 {

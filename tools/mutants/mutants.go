@@ -19,6 +19,7 @@ var (
 	ledgers   = suite{"internal/restore", "Ledger"}
 	bounds    = suite{"internal/constraints", "."}
 	rates     = suite{"internal/flowcontrol", "."}
+	waits     = suite{"internal/dispatch", "^TestLeavesUntried$"}
 )
 
 var mutants = []mutant{
@@ -347,6 +348,10 @@ var mutants = []mutant{
 		t.rec.status = nil`, `	changed.Status.Message += r.Now().Format(" 05")
 	if equality.Semantic.DeepEqual(pa.Status, changed.Status) {
 		t.rec.status = nil`, schedules,
+	},
+	{
+		"a resize is made in another mode than that of its decision", "internal/dispatch/carry.go",
+		`return mode == z.Mode, nil`, `return mode != "", nil`, waits,
 	},
 	{
 		"a resize leaves no audit record", "internal/dispatch/carry.go",
