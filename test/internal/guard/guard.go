@@ -1,14 +1,17 @@
 // Package guard watches every pod of a cluster for what must never happen: an eviction, a restart,
 // a change of requests or memory, any change of a pod that is labelled Untouched, a write to a pod
 // by MBCAS other than a resize, a resize that a rule refuses, and an exceeded quota. A resize that
-// the API server or a webhook was too busy or too slow for is counted, and is no fault.
+// the API server or a webhook was too busy or too slow for is counted, and is no fault. Neither is one that
+// a change of the mode of its namespace overtook.
 //
 // Promises:
 //   - Each of these changes of a pod is a fault, and a changed CPU limit is none: TestPodChanges.
 //   - Each of these requests to the API server is a fault, and a busy server is none: TestRequests.
+//   - A resize that is refused for the mode is a fault unless the mode has just changed: TestModeChanges.
 package guard
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/test/internal/audit"
 	"github.com/mbcas/mbcas/test/internal/watch"
 )
@@ -75,8 +79,10 @@ type Report struct {
 	Busy int
 	// Faults must never happen.
 	Faults []string
-	// Notes are restarts of MBCAS itself, and the resizes that Busy counts.
+	// Notes are restarts of MBCAS itself, the resizes that Busy counts, and those that a change of mode overtook.
 	Notes []string
+
+	modeChanges map[string][]audit.Event // by namespace
 }
 
 // guarded is the part of a pod that must not change.
@@ -199,7 +205,7 @@ func (g *Guard) End() Report {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := errors.Join(err, g.log.Each(g.report.request)); err != nil {
+	if err := errors.Join(err, g.log.Each(g.report.modeChange), g.log.Each(g.report.request)); err != nil {
 		g.report.fault("what happened cannot be read to the end: %v", err)
 	}
 	if r := &g.report; r.Busy > 3 && 10*r.Busy > r.Resizes && !g.serverFails {
@@ -222,6 +228,8 @@ func (r *Report) request(e audit.Event) {
 		case code == 429 || code >= 500: // also 504 of one that its sender cut off
 			r.Busy++
 			r.note("a resize of %s had no result, with %d: %s", name, code, e.ResponseStatus.Message)
+		case r.overtaken(e):
+			r.note("a resize of %s met a change of the mode: %s", name, e.ResponseStatus.Message)
 		case code >= 300 && code != 409 && code != 404: // a pod may change, or go, under a resize
 			r.fault("a resize of %s was refused with %d: %s", name, code, e.ResponseStatus.Message)
 		}
@@ -230,4 +238,33 @@ func (r *Report) request(e audit.Event) {
 	case ours && (e.Of("") || e.Of("eviction") || e.Of("resize")) && !e.DryRun():
 		r.fault("%s: %s %s", e.User.Username, e.Verb, e.RequestURI)
 	}
+}
+
+// modeChange notes a request that changed the mode of a namespace.
+func (r *Report) modeChange(e audit.Event) {
+	if e.ObjectRef.Resource != "namespaces" || e.ResponseStatus.Code >= 300 ||
+		!bytes.Contains(e.RequestObject, []byte(kube.ModeLabel)) {
+		return
+	}
+	if r.modeChanges == nil {
+		r.modeChanges = map[string][]audit.Event{}
+	}
+	r.modeChanges[e.ObjectRef.Name] = append(r.modeChanges[e.ObjectRef.Name], e)
+}
+
+// modeKnown is how long after a change of mode the API server and the controller, which watch namespaces,
+// know of it at the latest. Longer hides resizes that the controller should not have made.
+const modeKnown = 2 * time.Second
+
+// overtaken says whether a resize was refused for the mode of its namespace, and that changed during the
+// resize or just before.
+func (r *Report) overtaken(e audit.Event) bool {
+	const policy = "ValidatingAdmissionPolicy 'mbcas-controller'"
+	message, namespace := e.ResponseStatus.Message, e.ObjectRef.Namespace
+	if !strings.Contains(message, policy) || !strings.Contains(message, "the mode of namespace "+namespace+" is ") {
+		return false
+	}
+	return slices.ContainsFunc(r.modeChanges[namespace], func(change audit.Event) bool {
+		return !change.Received.After(e.Ended) && e.Received.Sub(change.Ended) <= modeKnown
+	})
 }

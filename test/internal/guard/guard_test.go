@@ -1,8 +1,10 @@
 package guard
 
 import (
+	"cmp"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -119,6 +121,49 @@ func TestRequests(t *testing.T) {
 		}
 		if busy := r.Busy == 1 && len(r.Notes) == 1; busy != c.busy {
 			t.Errorf("%s: %d busy, notes %q, want one of each: %v", name, r.Busy, r.Notes, c.busy)
+		}
+	}
+}
+
+func TestModeChanges(t *testing.T) {
+	const mode = "denied request: the mode of namespace shop is recommend (label mbcas.io/mode)"
+	const policy = "ValidatingAdmissionPolicy 'mbcas-controller' with binding 'mbcas-controller' "
+	const other = policy + "denied request: the controller of MBCAS changes no request"
+	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	at := func(second float64) time.Time { return began.Add(time.Duration(second * float64(time.Second))) }
+	for name, c := range map[string]struct {
+		namespace, body string // of a change from second 10 to 10.1
+		code            int
+		from, to        float64 // of the resize
+		message         string
+		fault           bool
+	}{
+		"during it":                  {from: 9, to: 10.05},
+		"right after it":             {from: 10.2, to: 10.3},
+		"two seconds after it":       {from: 12.1, to: 12.2},
+		"later":                      {from: 12.2, to: 12.3, fault: true},
+		"before it":                  {from: 9, to: 9.9, fault: true},
+		"of another namespace":       {namespace: "other", from: 10.2, to: 10.3, fault: true},
+		"of another label":           {body: `{"metadata":{"labels":{"team":"a"}}}`, from: 10.2, to: 10.3, fault: true},
+		"that was refused":           {code: 403, from: 10.2, to: 10.3, fault: true},
+		"refused for another reason": {from: 10.2, to: 10.3, message: other, fault: true},
+		"refused by another policy":  {from: 10.2, to: 10.3, message: mode, fault: true},
+	} {
+		change := audit.Event{Verb: "patch", Received: at(10), Ended: at(10.1)}
+		change.ObjectRef.Resource, change.ObjectRef.Name = "namespaces", cmp.Or(c.namespace, "shop")
+		change.RequestObject = []byte(cmp.Or(c.body, `{"metadata":{"labels":{"mbcas.io/mode":"recommend"}}}`))
+		change.ResponseStatus.Code = cmp.Or(c.code, 200)
+		resize := audit.Event{Verb: "patch", Received: at(c.from), Ended: at(c.to)}
+		resize.User.Username, resize.ObjectRef.Namespace, resize.ObjectRef.Name = Controller, "shop", "web"
+		resize.ObjectRef.Resource, resize.ObjectRef.Subresource = "pods", "resize"
+		resize.ResponseStatus.Code, resize.ResponseStatus.Message = 403, cmp.Or(c.message, policy+mode)
+		var r Report
+		for _, e := range []audit.Event{resize, change} { // the API server logs requests as they end
+			r.modeChange(e)
+		}
+		r.request(resize)
+		if fault, noted := len(r.Faults) == 1, len(r.Notes) == 1; fault != c.fault || noted == fault {
+			t.Errorf("a resize %s: faults %q, notes %q, want a fault: %v", name, r.Faults, r.Notes, c.fault)
 		}
 	}
 }

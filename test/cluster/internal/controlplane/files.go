@@ -8,7 +8,8 @@ import (
 )
 
 // auditPolicy records what tests assert: the user of each resize, with both bodies, other writers of
-// pods, evictions, and every write to its own objects. Nothing else is written.
+// pods, evictions, changes of namespaces with their bodies, and every write to its own objects. Nothing else
+// is written.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -23,6 +24,11 @@ rules:
   resources:
   - group: ""
     resources: [pods, pods/eviction]
+- level: Request
+  verbs: [update, patch]
+  resources:
+  - group: ""
+    resources: [namespaces]
 - level: RequestResponse
   verbs: [create, update, patch, delete, deletecollection]
   resources:
