@@ -108,8 +108,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// runAll runs the suites in their order.
+// runAll runs the suites in their order. Most need the program of the local cluster, which is built first.
 func (r *repo) runAll(ctx context.Context, out *progress, chosen []suite) {
+	if err := r.make(ctx, "bin/mbcas-cluster"); err != nil {
+		r.results.run("bin/mbcas-cluster", err)
+		return
+	}
 	defer r.stopCluster(ctx)
 	for _, s := range chosen {
 		out.begin(s.title)
