@@ -23,8 +23,9 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/demand", "cpu market internal/sense"},
 	{"internal/pacing", "cpu"},
 	{"internal/split", "cpu market"},
+	{"internal/disagreement", "cpu market"},
 	{"internal/round", `
-		cpu market internal/kernel internal/sense internal/demand internal/pacing internal/split`},
+		cpu market internal/kernel internal/sense internal/demand internal/disagreement internal/pacing internal/split`},
 	{"internal/nodestate", "market"},
 	{"internal/delta", ""},
 	{"internal/record", "internal/delta internal/kernel internal/round"},
@@ -143,7 +144,7 @@ var rules = []struct{ pkg, imports string }{
 		internal/lab/sim internal/lab/baseline/division internal/lab/baseline/feedback
 		internal/lab/baseline/autoscaler`},
 	{"internal/lab/experiment", `
-		cpu market internal/demand internal/round internal/coordinator actuator internal/lab/load internal/lab/sim
+		cpu market internal/demand internal/disagreement internal/round internal/coordinator actuator internal/lab/load internal/lab/sim
 		internal/lab/scenario internal/lab/mbcas internal/lab/baseline`},
 	{"internal/lab/report", "internal/lab/sim internal/lab/experiment gonum.org/v1/plot"},
 	{"internal/lab/kernelrun", "cpu internal/lab/load internal/lab/sim golang.org/x/sys"},
@@ -173,7 +174,7 @@ var kubernetes = []string{"k8s.io/", "sigs.k8s.io/"}
 
 // pure are the packages that decide. Each takes values and returns values: see impurities.
 var pure = []string{
-	"cpu", "market", "internal/sense", "internal/demand", "internal/pacing", "internal/split",
+	"cpu", "market", "internal/sense", "internal/demand", "internal/disagreement", "internal/pacing", "internal/split",
 	"internal/round", "internal/coordinator", "actuator", "internal/quota", "api/v1alpha1/reasons",
 	"internal/lifecycle",
 }

@@ -4,6 +4,7 @@
 // What it promises, each a test of the same name:
 //   - DivisionsAddUp: parts are whole quanta within their bounds, and add up to the total as far as
 //     these allow.
+//   - IdleBesideABusyContainer: what containers leave of their floors counts where another one needs more than its own.
 //   - RaisesLowerNoContainer: the bounds for a raise lower none, and leave each what the others of
 //     the pod leave.
 //   - RaisesLeaveOthersTheirDemand: the containers that are raised, and the demand of those that
@@ -77,6 +78,19 @@ func distribute(limits []cpu.Milli, parts []Part, busiest int, rest cpu.Milli) {
 	for i := range parts {
 		add(i)
 	}
+}
+
+// Idle is what the containers that demand less than their floors leave of these, if another one demands more than its
+// floor.
+func Idle(parts []Part) (sum cpu.Milli) {
+	more := false
+	for _, p := range parts {
+		more, sum = more || p.Demand > p.Floor, sum+max(0, p.Floor-p.Demand)
+	}
+	if !more {
+		return 0
+	}
+	return sum
 }
 
 // Raise is the parts with the bounds for a raise of a pod to which other pods leave so much, and

@@ -42,6 +42,18 @@ func TestDivisionsAddUp(t *testing.T) {
 	})
 }
 
+func TestIdleBesideABusyContainer(t *testing.T) {
+	busy, idle, fits := Part{Demand: 900, Floor: 500}, Part{Demand: 20, Floor: 400}, Part{Demand: 400, Floor: 500}
+	for want, parts := range map[cpu.Milli][]Part{380: {busy, idle}, 480: {fits, busy, idle}, 0: {fits, idle}} {
+		if got := Idle(parts); got != want {
+			t.Errorf("%+v leave %v, want %v", parts, got, want)
+		}
+	}
+	if got := Idle([]Part{busy}); got != 0 {
+		t.Errorf("a busy container alone leaves %v", got)
+	}
+}
+
 func TestRaisesLowerNoContainer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := drawParts(t)
