@@ -45,7 +45,7 @@ func TestOddLimits(t *testing.T) {
 		}
 		_, all[name] = w.start(name, request, limit, 0.01, 0)
 	}
-	floors := map[string]cpu.Milli{"tiny": 20, "least": 20, "odd": 11, "tenth": 100, "huge": 110, "burst": 350, "throttled": 510}
+	floors := map[string]cpu.Milli{"tiny": 20, "least": 20, "odd": 20, "tenth": 100, "huge": 4000, "burst": 500, "throttled": 1000}
 	for name, pa := range all {
 		w.decided(pa)
 		s := w.allocation(pa).Spec
@@ -95,7 +95,7 @@ func TestAgent(t *testing.T) {
 		got, unpressed := w.allocation(pa).Spec, int32(0)
 		want := &v1alpha1.Decision{
 			Demand: 1800, Usage: 1000, ThrottledPercent: 90, CPUPressurePercent: &unpressed,
-			Budget: 500, PriorityPercent: 100, Floor: 510, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: got.Decision.ObservedAt,
+			Budget: 500, PriorityPercent: 100, Floor: 1000, Ceiling: 4000, BoundBy: v1alpha1.BoundByNothing, ObservedAt: got.Decision.ObservedAt,
 		}
 		if d := cmp.Diff(want, got.Decision); *got.DesiredCPULimit != 3100 || d != "" {
 			t.Errorf("desired %v, want 3100m, what the other pod leaves of 3600m; decision (-want +got):\n%s",

@@ -10,8 +10,7 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// bidder is one bid of the order book: the limited containers of a managed pod, or an unmanaged
-// part.
+// bidder is one bid of the order book: the limited containers of a managed pod, or an unmanaged part.
 type bidder struct {
 	pod          int // index into the input
 	managed      bool
@@ -22,31 +21,36 @@ type bidder struct {
 	limit        cpu.Milli  // in the spec of the pod
 	declared     cpu.Milli  // limit that its owner declared
 	published    cpu.Milli  // limit in the published decision; 0: none
-	// throttleRatio is the highest smoothed throttle ratio among the containers; latestThrottleRatio
-	// that of the last tick.
+	request      cpu.Milli
+	saturating   bool      // see disagreement
+	keeps        float64   // share of its declared limit that each container keeps
+	idle         cpu.Milli // what idle containers leave of that
+	// The highest throttle ratio among its containers: smoothed, and of the last tick.
 	throttleRatio, latestThrottleRatio float64
-	brief                              bool // throttled within a look, too brief to tell whether it saturates
-	// warmingUp: too few samples to be lowered
-	warmingUp    bool
+
+	brief        bool      // throttled within a look, too brief to tell whether it saturates
+	warmingUp    bool      // too few samples to be lowered
 	paced        bool      // it saturates for long, so its increases take tokens
 	leftByOthers cpu.Milli // of the supply by the other bidders, and at least its share
 	most         cpu.Milli // the highest limit that its pace allows; 0: any
-	// signalPercent is the factor of a DemandSignal on the demand, in percent; below 100 it has no
-	// effect.
+	// signalPercent is the factor of a DemandSignal on the demand; below 100 it has no effect.
 	signalPercent int32
 }
 
-// bound is what bounds the pod's limit at a price. An uncapped pod whose demand exceeds its budget
-// line by less than CapBand stays uncapped: noise would cap and uncap it in turn. Whether a pod is
-// capped is judged by its published limit, so after a small rise of the price a pod that is not
-// throttled at its limit may become uncapped. A pod without a published decision counts as capped.
+// bound is what bounds the pod's limit at a price. An uncapped pod whose demand exceeds its budget line by less than
+// CapBand stays uncapped: noise would cap and uncap it in turn. Whether a pod is capped is judged by its published
+// limit, so after a small rise of the price a pod that is not throttled at its limit may become uncapped. A pod without
+// a published decision counts as capped.
 func (b *bidder) bound(cfg Config, p market.Price) market.Bound {
-	line := (1 + cfg.CapBand) * max(b.bid.Limit(p), b.minLimit).Cores()
+	line := max(b.bid.Limit(p), b.minLimit-b.idle).Cores()
+	if !b.saturating { // one that saturates demands more than is known
+		line *= 1 + cfg.CapBand
+	}
 	if b.bid.Demand.Cores() <= line && b.published.Cores() > line {
 		return market.ByNothing
 	}
 	bound := b.bid.Bound(p)
-	if bound == market.ByPrice && b.bid.Limit(p) <= b.minLimit {
+	if bound == market.ByPrice && b.bid.Limit(p)+b.idle <= b.minLimit {
 		return market.ByFloor
 	}
 	return bound
@@ -154,6 +158,7 @@ func podBidders(
 		in.bid.Ceiling = max(min(in.bid.Ceiling, p.Ceiling), in.minLimit)
 	}
 	in.minLimit = max(in.minLimit, min(rates.Own.MinLimit, in.bid.Ceiling))
+	in.request, out.request = inRequest, outRequest
 	in.bid.Budget = budgetPart(p.Budget, inRequest, whole)
 	out.bid.Budget = budgetPart(p.Budget, outRequest, whole)
 	// The kernel's weights give an unmanaged pod its request at any price.
@@ -162,10 +167,9 @@ func podBidders(
 	return in, out
 }
 
-// signalled is a demand of the bidder with its DemandSignal. It determines the price, and nothing
-// else: the pod itself is capped by its own demand. Otherwise a signal for more than the pod's
-// share would cap the pod, and its bursts, whose mean is below the share, would be throttled. A
-// signal never lowers a demand: a saturating pod could avoid the price with it.
+// signalled is a demand of the bidder with its DemandSignal. It determines the price, and nothing else: the pod itself
+// is capped by its own demand. Otherwise a signal for more than its share would cap the pod, and throttle its bursts,
+// whose mean is below the share. A signal never lowers a demand: a saturating pod could avoid the price with it.
 func (b *bidder) signalled(demand cpu.Milli) cpu.Milli {
 	return demand * cpu.Milli(max(100, b.signalPercent)) / 100
 }
@@ -185,9 +189,8 @@ func (b *bidder) kept(p market.Price, has cpu.Milli) cpu.Milli {
 	return max(0, min(b.signalled(b.bid.Demand), b.bid.Limit(p))-has)
 }
 
-// withKernelMinimums are the pods with floors that are at least the lowest quotas that the kernel
-// accepts for their containers. Almost always these are below the floors, and the pods are returned
-// as they are.
+// withKernelMinimums are the pods with floors that are at least the lowest quotas that the kernel accepts for their
+// containers. Almost always these are below the floors, and the pods are returned as they are.
 func withKernelMinimums(pods []PodInput, rates []sense.PodRates) []PodInput {
 	shared := true
 	for i, p := range pods {
@@ -234,9 +237,7 @@ const (
 
 // readinessOf is the readiness of a managed pod: ready if every running limited container has valid
 // rates and a quota, and there is at least one. The quota may be that of the whole pod.
-func readinessOf(
-	cfg demand.Config, p demand.Pod, r sense.PodRates, estimates map[string]demand.Estimate,
-) readiness {
+func readinessOf(cfg demand.Config, p demand.Pod, r sense.PodRates, estimates map[string]demand.Estimate) readiness {
 	state := stale
 	for j, c := range p.Containers {
 		if !c.Limited() || c.ID == "" {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/disagreement"
 	"github.com/mbcas/mbcas/internal/pacing"
 )
 
@@ -47,6 +48,8 @@ type Config struct {
 	// CapBand is how far, as a share, the demand of an uncapped pod must exceed its budget line for the pod to be
 	// capped. Larger is steadier; smaller leaves less of other shares to pods just above their own.
 	CapBand float64
+	// Disagreement is what pods keep at any price of what declared limits give them; its zero value: nothing.
+	Disagreement disagreement.Config
 	// TrimGain is how much of the relative error between measured usage and supply is added to the exponent of the
 	// price per second; 0 switches the trim off.
 	TrimGain float64
@@ -88,6 +91,7 @@ func DefaultConfig() Config {
 		Release:         2 * time.Second,
 		ReleaseIdle:     0.15,
 		ReleaseBand:     0.05,
+		Disagreement:    disagreement.DefaultConfig(),
 		CapBand:         0.10,
 		TrimGain:        0.05,
 		TrimLimit:       0.7,
@@ -103,7 +107,7 @@ func DefaultConfig() Config {
 
 // Validate returns every fault, joined.
 func (c Config) Validate() error {
-	errs := []error{c.Demand.Validate(), c.Pacing.Validate()}
+	errs := []error{c.Demand.Validate(), c.Pacing.Validate(), c.Disagreement.Validate()}
 	share := func(v float64) bool { return v >= 0 && v < 1 }
 	const shares, positive, notNegative = "at least 0 and less than 1", "more than 0", "0 or more"
 	for _, f := range []struct {

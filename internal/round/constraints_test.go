@@ -12,7 +12,7 @@ func TestConstraintsBind(t *testing.T) {
 	first := &fakePod{name: "first", request: 200, declared: 500, demand: 4000, floor: 1500}
 	second := &fakePod{name: "second", request: 800, declared: 1000, demand: 4000}
 	third := &fakePod{name: "third", request: 200, declared: 500, demand: 4000, ceiling: 700}
-	w := newWorld(first, second, third)
+	w := priceAlone(first, second, third)
 	for range 60 {
 		out := w.tick()
 		for name, bound := range map[string][2]cpu.Milli{"first": {1500, 4000}, "third": {210, 700}} {
@@ -31,7 +31,7 @@ func TestConstraintsBind(t *testing.T) {
 	// share.
 	firm := &fakePod{name: "firm", request: 200, declared: 2500, demand: 4000, firm: true}
 	other := &fakePod{name: "other", request: 200, declared: 2500}
-	w = newWorld(firm, other)
+	w = priceAlone(firm, other)
 	w.run(30)
 	before := firm.limit
 	other.demand = 4000

@@ -14,7 +14,7 @@ func TestReleasesWithContention(t *testing.T) {
 		service := &fakePod{name: "service", request: 200, declared: 500, demand: 300}
 		batch := &fakePod{name: "batch", request: 200, declared: 4000, demand: 8000}
 		other := &fakePod{name: "other", request: 200, declared: 4000, demand: 8000}
-		w := newWorld(service, batch, other)
+		w := priceAlone(service, batch, other)
 		if out := w.run(60); out.Node.Price == 0 || batch.limit > 2500 || other.limit > 2500 {
 			t.Fatalf("two saturating pods on four cores have %v and %v at price %v: want both lowered", batch.limit, other.limit,
 				out.Node.Price)
@@ -63,7 +63,7 @@ func TestReleasesWithContention(t *testing.T) {
 func TestScarcityIsSeenAtOnce(t *testing.T) {
 	service := &fakePod{name: "service", request: 100, budget: demand.Budget(100, 1_000_000), declared: 500, demand: 400}
 	batch := &fakePod{name: "batch", request: 600, declared: 1200}
-	w := newWorld(service, batch)
+	w := priceAlone(service, batch)
 	w.node = Node{Capacity: 2000, Allocatable: 1600}
 	w.run(60)
 	batch.demand = 4000
@@ -89,7 +89,7 @@ func TestIntervalChangesNothing(t *testing.T) {
 		contended := func(t *testing.T, rise, fall float64, before time.Duration) (*fakePod, measure) {
 			batch := &fakePod{name: "batch", request: 200, declared: 4000}
 			other := &fakePod{name: "other", request: 200, declared: 4000}
-			w := newWorld(batch, other)
+			w := priceAlone(batch, other)
 			w.interval, w.cfg.LongestGap = interval, 4*interval
 			w.cfg.Demand.Rise, w.cfg.Demand.Fall, w.cfg.FallDelay = rise, fall, 0
 			for range w.cfg.Demand.WarmUpSamples + 5 {

@@ -52,15 +52,15 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 	if b.warmingUp && target.RoundDown(cpu.Quantum) <= current {
 		target, keep = current, true
 	}
-	parts := s.parts(p.Pod, nil)
+	parts := s.parts(p.Pod, nil, 0)
 	divided := split.Keep(parts)
 	switch {
 	case keep:
 	case d.Bound == market.ByNothing && target > current:
-		raised, _ := split.Raise(s.parts(p.Pod, p.Published.Limits), s.mostRaised(cfg, &b))
+		raised, _ := split.Raise(s.parts(p.Pod, p.Published.Limits, 0), s.mostRaised(cfg, &b))
 		divided = split.Divide(s.solver, target, raised)
-	default:
-		divided = split.Divide(s.solver, target, parts)
+	default: // what the pod keeps, each container does
+		divided = split.Divide(s.solver, target, s.parts(p.Pod, nil, b.keeps))
 	}
 	limit, limits := named(p.Pod, divided)
 	if limit < d.Floor || limit > d.Ceiling { // the pod's bounds are narrower than its containers' sum
@@ -71,12 +71,11 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 
 // target is the limit that the market leaves a pod.
 //
-// An uncapped pod is never lowered. The price counts on its demand, which is a mean; its bursts
-// beyond that come at other times than those of its neighbours, and a burst that lasts becomes
-// demand. It is raised only when it needs more: each increase costs a resize, which would delay
-// others. Its published limit stands, applied or not.
+// An uncapped pod is never lowered. The price counts on its demand, which is a mean; its bursts beyond that come at
+// other times than those of its neighbours, and a burst that lasts becomes demand. It is raised only when it needs
+// more: each increase costs a resize, which would delay others. Its published limit stands, applied or not.
 func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cpu.Milli {
-	current, target := b.limit, max(b.bid.Limit(s.price.inForce), b.minLimit)
+	current, target := b.limit, max(b.bid.Limit(s.price.inForce)+b.idle, b.minLimit)
 	switch {
 	case bound == market.ByNothing:
 		target = s.uncappedLimit(cfg, b, p.Pod)
@@ -114,14 +113,15 @@ func (b *bidder) isThrottled() bool {
 // needThrottleRatio is the smoothed throttle ratio from which an uncapped pod needs more CPU.
 const needThrottleRatio = 0.01
 
-// parts are the limited containers of a pod, with higher limits that are published: a raise lowers
-// none of them.
-func (s State) parts(p demand.Pod, published map[string]cpu.Milli) []split.Part {
+// parts are the limited containers of a pod, with higher limits that are published: a raise lowers none of them.
+// A share of declared limits is a floor.
+func (s State) parts(p demand.Pod, published map[string]cpu.Milli, share float64) []split.Part {
 	parts := make([]split.Part, 0, len(p.Containers))
 	for _, c := range p.Containers {
 		if c.Limited() {
+			kept := cpu.FromCores(share * declaredOf(c).Cores()).RoundDown(cpu.Quantum)
 			parts = append(parts, split.Part{
-				Demand: s.estimates[c.ID].Demand(), Floor: c.Floor, Ceiling: c.Ceiling, Settable: c.Settable,
+				Demand: s.estimates[c.ID].Demand(), Floor: max(c.Floor, kept), Ceiling: c.Ceiling, Settable: c.Settable,
 				Limit: max(c.Limit, published[c.Name]),
 			})
 		}

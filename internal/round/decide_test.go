@@ -45,17 +45,21 @@ func TestSplitFollowsDemand(t *testing.T) {
 		demand.Container{Name: "proxy", ID: "3", Request: 50, Declared: 200, Limit: 200}.Within(0, 4000),
 	}}
 	known := map[string]demand.Estimate{"1": {Mean: 0.9}, "3": {Mean: 0.1}}
-	total, parts := named(p, split.Divide(nil, 1000, State{estimates: known}.parts(p, nil)))
+	total, parts := named(p, split.Divide(nil, 1000, State{estimates: known}.parts(p, nil, 0)))
 	if total != 1000 || len(parts) != 2 || parts[0] != (ContainerLimit{"app", 900}) ||
 		parts[1] != (ContainerLimit{"proxy", 100}) {
 		t.Errorf("split = %v %v, want 900m for app and 100m for proxy", total, parts)
+	}
+	total, parts = named(p, split.Divide(nil, 1000, State{estimates: known}.parts(p, nil, 1)))
+	if total != 1000 || parts[1] != (ContainerLimit{"proxy", 200}) {
+		t.Errorf("split = %v %v, want no container below its declared limit", total, parts)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		total := cpu.Milli(rapid.Int64Range(220, 8000).Draw(t, "total"))
 		known := map[string]demand.Estimate{
 			"1": {Mean: rapid.Float64Range(0, 8).Draw(t, "app")}, "3": {Mean: rapid.Float64Range(0, 8).Draw(t, "proxy")},
 		}
-		got, parts := named(p, split.Divide(nil, total, State{estimates: known}.parts(p, nil)))
+		got, parts := named(p, split.Divide(nil, total, State{estimates: known}.parts(p, nil, 0)))
 		if sum := parts[0].Limit + parts[1].Limit; sum != got || got > total || total-got >= cpu.Quantum && got < 8000 {
 			t.Fatalf("split of %v = %v %v", total, got, parts)
 		}
@@ -108,7 +112,7 @@ func TestFiguresAreOfLimitedContainers(t *testing.T) {
 func TestUncappedPodsAreRaised(t *testing.T) {
 	batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000}
 	service := &fakePod{name: "service", request: 500, declared: 1000, demand: 300}
-	w := newWorld(batch, service)
+	w := priceAlone(batch, service)
 	w.run(30)
 	service.demand = 800
 	out := w.run(3)
@@ -241,7 +245,7 @@ func TestCapBand(t *testing.T) {
 func TestJustAboveItsShareIsNotCapped(t *testing.T) {
 	batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000}
 	service := &fakePod{name: "service", request: 500, declared: 4000, demand: 1700}
-	w := newWorld(batch, service)
+	w := priceAlone(batch, service)
 	w.cfg.TrimGain, w.cfg.PriceBand = 0, 0.01 // the price follows the demands at once
 	for _, step := range []struct {
 		want   cpu.Milli

@@ -25,7 +25,7 @@ func TestSignalDemandIsKeptFree(t *testing.T) {
 	} {
 		batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000}
 		service := &fakePod{name: "service", request: 500, declared: 4000, demand: 900, percent: c.percent}
-		w := newWorld(batch, service)
+		w := priceAlone(batch, service)
 		var out Output
 		for range 5 { // enough time for the trim to take it back
 			out = w.run(60)

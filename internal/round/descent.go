@@ -6,11 +6,10 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 )
 
-// whileDemandsFit is the limit of a capped pod that the price would lower to target. While all
-// demands fit the supply, the price in force is one from before, and a lower limit would give CPU
-// to no pod. So no decrease is published, and one on its way ends where the limit is. One that is
-// published goes on before its first step, and if demands fit barely: those around the supply would
-// end it and begin it in turn.
+// whileDemandsFit is the limit of a capped pod that the price would lower to target. While all demands fit the
+// supply, the price in force is one from before, and a lower limit would give CPU to no pod. So no decrease is
+// published, and one on its way ends where the limit is. One that is published goes on before its first step, and if
+// demands fit barely: those around the supply would end it and begin it in turn.
 func (s State) whileDemandsFit(b bidder, uid string, target cpu.Milli) cpu.Milli {
 	switch {
 	case s.price.slack == scarce:
@@ -28,15 +27,9 @@ type descent struct {
 	onItsWay bool // it fell lately, so that the next step may follow
 }
 
-// noteDescents notes whose limits are on their way down. Decisions that no controller carries out
-// are not.
+// noteDescents notes whose limits are on their way down. Decisions that no controller carries out are not.
 func noteDescents(cfg Config, before map[string]descent, in Input, book []bidder) map[string]descent {
-	after := make(map[string]descent, len(before))
-	for _, p := range in.Pods { // one that no round decides about for a while goes on where it was
-		if d, known := before[p.UID]; known {
-			after[p.UID] = d
-		}
-	}
+	after := ofPods(before, in.Pods)
 	for i := range book {
 		b, uid := &book[i], in.Pods[book[i].pod].UID
 		if !b.managed {

@@ -2,77 +2,67 @@
 // It is pure; the agent and the simulator run the same code.
 //
 // What it promises, each a test of the same name:
-//   - IdleNodeThrottlesNoPod: while CPU is not scarce, the limit of every managed pod that needs
-//     more is nearly all that the others leave, and no limit falls.
+//   - IdleNodeThrottlesNoPod: while CPU is not scarce, the limit of every managed pod that needs more is nearly all
+//     that the others leave, and no limit falls.
 //   - OnlyCappedPodsAreLowered: a pod that is neither capped nor at its floor is never lowered.
-//   - JustAboveItsShareIsNotCapped: an uncapped pod is capped only when its demand clearly exceeds
-//     its budget line.
+//   - JustAboveItsShareIsNotCapped: an uncapped pod is capped only when its demand clearly exceeds its budget line.
 //   - NoPodIsLoweredWhileDemandsFit: a price from before lowers no pod, and ends decreases in steps.
 //   - DemandsAroundTheSupplyWriteLittle: which costs next to no publications.
 //   - UncappedPodsAreRaised: an uncapped pod that needs more and does not saturate gets its ceiling under a price.
-//   - RaisesLeaveOthersTheirDemand: while it is not scarce, the containers of a pod that are raised, and
-//     the demand of its others, take no more than other pods leave, or its share if that is more.
+//   - RaisesLeaveOthersTheirDemand: while it is not scarce, the containers of a pod that are raised, and the demand of
+//     its others, take no more than other pods leave, or its share if that is more.
 //   - PastThrottlingRaisesNothing: a pod that was throttled until it became idle gets its declared limit at most.
-//   - FloorsLeaveRoom: where floors exceed the supply, a pod that demands more than its floor gets
-//     the floor, and no other pod is capped.
-//   - PriceFallsLate: the price rises at once. It falls when a lower price has sufficed for
-//     FallDelay, or when CPU lies idle beside a throttled pod.
-//   - NoPriceAboveTheShare: while all demands just fit, no price stays at which a pod has less than its
-//     share.
-//   - PriceLeavesTheShare, SharePriceIsHighest, PriceTurnsThriceAtMost, CapBandMayUseTheReserve: what
-//     docs/theory.md says of the price over time.
-//   - RestartKeepsThePrice: a restart of the agent, a pause, or counters of the node that go back
-//     change no limit.
-//   - ScarcityIsSeenAtOnce: usage above the supply for Onset raises the price, however slow the
-//     estimates are.
-//   - IntervalChangesNothing: the time to detect contention and its end does not depend on the
-//     interval between rounds.
-//   - UnreadableIsNotZero: usage of the system or of the pods that cannot be read does not count
-//     as 0.
-//   - ReleasesWithContention: the price falls in the tick after contention ends, however slow the
-//     estimates are.
-//   - IncreasesFollowFewerLulls, PacedPodsAreRaisedInTheEnd: with Pacing, the limit of a pod that saturates is
-//     raised once in IncreaseInterval, and in any case when the others end.
+//   - FloorsLeaveRoom: where floors exceed the supply, a pod that demands more than its floor gets the floor, and no
+//     other pod is capped.
+//   - PriceFallsLate: the price rises at once. It falls when a lower price has sufficed for FallDelay, or when CPU lies
+//     idle beside a throttled pod.
+//   - NoPriceAboveTheShare: while all demands just fit, no price stays at which a pod has less than its share.
+//   - PriceLeavesTheShare, SharePriceIsHighest, PriceTurnsThriceAtMost, CapBandMayUseTheReserve: what docs/theory.md
+//     says of the price over time.
+//   - RestartKeepsThePrice: a restart of the agent, a pause, or counters of the node that go back change no limit.
+//   - ScarcityIsSeenAtOnce: usage above the supply for Onset raises the price, however slow the estimates are.
+//   - IntervalChangesNothing: the time to detect contention and its end does not depend on the interval between rounds.
+//   - UnreadableIsNotZero: usage of the system or of the pods that cannot be read does not count as 0.
+//   - ReleasesWithContention: the price falls in the tick after contention ends, however slow the estimates are.
+//   - IncreasesFollowFewerLulls, PacedPodsAreRaisedInTheEnd: with Pacing, the limit of a pod that saturates is raised
+//     once in IncreaseInterval, and in any case when the others end.
 //   - TokensArePublications: what is decided about such a pod and not published takes none of its tokens.
 //   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
-//   - NoisePublishesNothing: small or brief changes of demand and price that change no limit are
-//     not published.
+//   - NoisePublishesNothing: small or brief changes of demand and price that change no limit are not published.
 //   - StaleNeverDecides: a pod without valid rates gets no decision.
-//   - NewPodsAreOnlyRaised: a pod with too few samples is not lowered, and until the node has
-//     enough samples, only throttled pods are raised, and where the price from before is not known
-//     nothing is decided.
-//   - NewPodsAreRaisedAtOnce, NewPodsNeedNotWaitForARound: while CPU has no price, a new pod that was
-//     throttled since it started is raised when it is first read, and that may be between two rounds.
+//   - NewPodsAreOnlyRaised: a pod with too few samples is not lowered, and until the node has enough samples, only
+//     throttled pods are raised, and where the price from before is not known nothing is decided.
+//   - NewPodsAreRaisedAtOnce, NewPodsNeedNotWaitForARound: while CPU has no price, a new pod that was throttled since
+//     it started is raised when it is first read, and that may be between two rounds.
 //   - OldCountersRaiseNoNewPod: counters of a container that may have run for long raise no pod.
 //   - NewPodsKeepTheirSplit: the containers of a new pod are raised as their limits relate.
-//   - RestartRaisesAtOnce: after a restart of the agent, a throttled pod is raised from the first look on
-//     if the price from before leaves it uncapped and CPU is idle.
-//   - UnenforcedIsUnmanaged: a pod whose limit the kernel does not enforce gets no decision, and
-//     counts as unmanaged.
+//   - RestartRaisesAtOnce: after a restart of the agent, a throttled pod is raised from the first look on if the price
+//     from before leaves it uncapped and CPU is idle.
+//   - UnenforcedIsUnmanaged: a pod whose limit the kernel does not enforce gets no decision, and counts as unmanaged.
 //   - PressureCountsWhenFull: pressure of containers that is read less often while CPUs are idle, from
 //     Config.PressureFrom down, changes no decision.
-//   - ConstraintsBind: decisions are within the floors and ceilings of constraints, and a pod that
-//     must not be decreased is not lowered.
-//   - ConstraintFloorsTakeNoShare: a pod whose limit exceeds its share because of a constraint
-//     takes nothing that other budgets buy.
-//   - RaisedOnNeed: a pod is raised only when it is throttled or uses more than a quarter of its
-//     limit, or half of it where CPU or its quota is short; one that shares a short quota publishes
-//     changes of its demand soon.
-//   - StalledIsNotRaised: a pod that waits for memory or IO demands what it uses, and is not raised
-//     for being throttled while CPU is scarce.
-//   - KernelMinimumIsKept: no container gets less than the lowest quota that the kernel accepts,
-//     and the decision's floor says so.
-//   - BoundsHoldForOddLimits: limits are within their bounds, and multiples of the quantum unless
-//     they stay as they are, whatever was declared.
-//   - SignalDemandIsKeptFree: demand that a DemandSignal adds is kept free, up to the pod's share,
-//     and other pods pay for it; no signal makes a pod count with less than its demand.
+//   - ConstraintsBind: decisions are within the floors and ceilings of constraints, and a pod that must not be
+//     decreased is not lowered.
+//   - ServicesKeepDeclaredLimits, SaturatingPodsLeaveAShare, PrioritiesComeFirst, RestartKeepsSaturatingPods,
+//     NoPodIsWorseThanDeclared: with Disagreement, pods keep what its package computes.
+//   - ConstraintFloorsTakeNoShare: a pod whose limit exceeds its share because of a constraint takes nothing that other
+//     budgets buy.
+//   - RaisedOnNeed: a pod is raised only when it is throttled or uses more than a quarter of its limit, or half of it
+//     where CPU or its quota is short; one that shares a short quota publishes changes of its demand soon.
+//   - StalledIsNotRaised: a pod that waits for memory or IO demands what it uses, and is not raised for being throttled
+//     while CPU is scarce.
+//   - KernelMinimumIsKept: no container gets less than the lowest quota that the kernel accepts, and the decision's
+//     floor says so.
+//   - BoundsHoldForOddLimits: limits are within their bounds, and multiples of the quantum unless they stay as they
+//     are, whatever was declared.
+//   - SignalDemandIsKeptFree: demand that a DemandSignal adds is kept free, up to the pod's share, and other pods pay
+//     for it; no signal makes a pod count with less than its demand.
 //   - SignalsCapNoPod: a pod's own limit does not depend on its DemandSignal.
 //   - LooksOnlyRaise: no look lowers a limit, or decides about a pod that it does not read.
-//   - LooksRaiseAsTheNextRound: an uncapped pod that is throttled gets without a price from a look what the next
-//     round would give it.
+//   - LooksRaiseAsTheNextRound: an uncapped pod that is throttled gets without a price from a look what the next round
+//     would give it.
 //   - LooksSayThrottled: the decision of a look says how much the pod is throttled.
-//   - StoppedPodFreesItsCPU: when a capped pod stops, the next looks raise throttled ones, and it keeps its
-//     limit.
+//   - StoppedPodFreesItsCPU: when a capped pod stops, the next looks raise throttled ones, and it keeps its limit.
 //   - VanishedPodFreesItsCPU: so they do where its cgroup is gone.
 //   - LullsAreNotReleases: pauses of uncapped pods lower no price in a look.
 //   - DecreaseIsNoObstacle: a look raises a pod that the round before it lowers.
@@ -80,7 +70,7 @@
 //   - LooksChangeNoEstimate: looks change the estimates of pods that have stopped, and no others.
 //   - BusyPodsStop: only a pod that three looks, or a tick, saw saturate can be seen to stop.
 //   - WrongReleaseIsUndone: when the pod goes on, the next round is at the price of before.
-//   - WrongReleasesAreBounded: a pod that stops briefly in turn gets itself and another one at most 16
-//     increases an hour out of looks, and no more CPU than their share.
+//   - WrongReleasesAreBounded: a pod that stops briefly in turn gets itself and another one at most 16 increases an
+//     hour out of looks, and no more CPU than their share.
 //   - UnmanagedPodsCount: unmanaged pods count with their usage, and get no decision.
 package round

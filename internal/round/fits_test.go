@@ -17,7 +17,7 @@ func TestNoPodIsLoweredWhileDemandsFit(t *testing.T) {
 		service := &fakePod{name: "service", request: 100, declared: 1600, demand: 20, waits: 0.1}
 		installed := &fakePod{name: "installed", request: 900, unmanaged: true, demand: 100}
 		other := &fakePod{name: "other", request: 100, declared: 1600, demand: 150, waits: 0.1}
-		w := newWorld(service, installed, other)
+		w := priceAlone(service, installed, other)
 		w.node = Node{Capacity: 2000, Allocatable: 1600}
 		w.run(30)
 		installed.demand, installed.waits = 8000, 1

@@ -13,20 +13,18 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// A look reads the counters of a few pods between two rounds, and raises limits. A round sees
-// within a second or two that a pod needs more; a look sees it within LookInterval.
+// A look reads the counters of a few pods between two rounds, and raises limits. A round sees within a second or two
+// that a pod needs more; a look sees it within LookInterval.
 //
-// It raises an uncapped pod that is throttled, to the limit that the next round would give it or,
-// under a price that caps a pod, to what the others leave: a look is too brief to tell a burst from
-// a pod that saturates. And it lowers the price where a capped pod has stopped: its own usage shows
-// that at once, while idle CPU alone may be a lull of pods that get what they demand. The pod that
-// has stopped keeps its limit.
+// It raises an uncapped pod that is throttled, to the limit that the next round would give it or, under a price that
+// caps a pod, to what the others leave: a look is too brief to tell a burst from a pod that saturates. And it lowers
+// the price where a capped pod has stopped: its own usage shows that at once, while idle CPU alone may be a lull of
+// pods that get what they demand. The pod that has stopped keeps its limit.
 
 const (
 	// maxWatched is how many containers a look reads.
 	maxWatched = 32
-	// maxWatchedCapped is how many of them are those of capped pods, while uncapped ones need the
-	// others.
+	// maxWatchedCapped is how many of them are those of capped pods, while uncapped ones need the others.
 	maxWatchedCapped = 24
 	// nearLimit is the share of its limit from which an uncapped pod is watched. A burst takes a pod
 	// from there to its limit before the next round.
@@ -79,8 +77,7 @@ func (b busy) next(throttled, full, little bool) busy {
 	return n
 }
 
-// newLookState chooses the pods that looks read after a round. l has the pods, rates, node and book
-// of it.
+// newLookState chooses the pods that looks read after a round. l has the pods, rates, node and book of it.
 func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookState) lookState {
 	book := l.book
 	l.cores, l.sample = in.Node.Capacity, in.Sample
@@ -123,7 +120,7 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 		l.sample.Pods[i] = in.Sample.Pods[book[j].pod]
 		uid := in.Pods[book[j].pod].UID
 		was := s.look.busy[uid]
-		if b := &book[j]; b.latestThrottleRatio >= nearlyAlways && b.saturates() { // a tick is as good as looks
+		if b := &book[j]; b.latestThrottleRatio >= nearlyAlways && b.usesUpItsLimit() { // a tick is as good as looks
 			was.looks, was.stopped = max(was.looks, saturatedLooks), false
 		}
 		l.busy[uid] = was
@@ -131,8 +128,7 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 	return l
 }
 
-// couldNeedMore says whether an uncapped pod may be throttled before the next round, and could be
-// raised.
+// couldNeedMore says whether an uncapped pod may be throttled before the next round, and could be raised.
 func (s *State) couldNeedMore(cfg Config, b *bidder, p PodInput) bool {
 	look := *b
 	look.brief = true

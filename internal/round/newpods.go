@@ -12,11 +12,10 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// A new pod is a managed pod that does not bid yet: its containers are new or, after a start of the
-// agent, the whole node is. What it demands is not known, so it counts nothing in the market, and
-// nothing lowers it. It is raised as soon as a counter shows that it is throttled: where CPU has no
-// price or, until the node has WarmUpSamples, where CPU is idle and the price from before the start
-// leaves the pod uncapped.
+// A new pod is a managed pod that does not bid yet: its containers are new or, after a start of the agent, the whole
+// node is. What it demands is not known, so it counts nothing in the market, and nothing lowers it. It is raised as
+// soon as a counter shows that it is throttled: where CPU has no price or, until the node has WarmUpSamples, where
+// CPU is idle and the price from before the start leaves the pod uncapped.
 
 // newPodRule is which new pods are raised between this round and the next.
 type newPodRule uint8
@@ -179,8 +178,7 @@ func (s State) withNewPods() State {
 	return s
 }
 
-// enforced says whether each limited container that runs was read, and has a quota as far as that
-// is known.
+// enforced says whether each limited container that runs was read, and has a quota as far as that is known.
 func enforced(p demand.Pod, rates sense.PodRates, now kernel.PodSample) bool {
 	some := false
 	for j, c := range p.Containers {

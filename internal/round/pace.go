@@ -12,12 +12,7 @@ func (s *State) notePaces(cfg pacing.Config, pods []PodInput, rates sense.Rates,
 	if !cfg.Enabled() {
 		return
 	}
-	after := make(map[string]pacing.Pace, len(s.paces))
-	for _, p := range pods { // one that no round decides about for a while goes on where it was
-		if pace, known := s.paces[p.UID]; known {
-			after[p.UID] = pace
-		}
-	}
+	after := ofPods(s.paces, pods)
 	for i := range book {
 		b := &book[i]
 		if !b.managed {
@@ -29,6 +24,17 @@ func (s *State) notePaces(cfg pacing.Config, pods []PodInput, rates sense.Rates,
 		after[p.UID] = pace
 	}
 	s.paces = after
+}
+
+// ofPods are the values of the pods that still exist. One that no round decides about for a while goes on where it was.
+func ofPods[T any](before map[string]T, pods []PodInput) map[string]T {
+	after := make(map[string]T, len(before))
+	for _, p := range pods {
+		if v, known := before[p.UID]; known {
+			after[p.UID] = v
+		}
+	}
+	return after
 }
 
 // busyThrottleRatio and busyPressure are the shares of periods, and of time, from which a container

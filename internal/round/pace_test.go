@@ -14,7 +14,7 @@ import (
 func bursting(p pacing.Config) (w *world, service, job *fakePod) {
 	service = &fakePod{name: "service", request: 1000, declared: 2000, demand: 200}
 	job = &fakePod{name: "job", request: 1000, declared: 4000, demand: 4000, waits: 1}
-	w = newWorld(service, job)
+	w = priceAlone(service, job)
 	w.cfg.Pacing = p
 	for s := range 1200 {
 		service.burst(s)
@@ -69,7 +69,7 @@ func TestTokensArePublications(t *testing.T) {
 		kept := rapid.SampledFrom([]int{100, 50, 10}).Draw(rt, "percent of publications that are kept")
 		service := &fakePod{name: "service", request: 3000, declared: 3600, demand: 2600} // it is not capped
 		job := &fakePod{name: "job", request: 1000, declared: 4000, demand: 4000, waits: 1}
-		w := newWorld(service, job)
+		w := priceAlone(service, job)
 		w.cfg.Pacing = pacing.Config{SaturatedAfter: 30 * time.Second, IncreaseInterval: 1e6 * time.Hour, Burst: burst}
 		w.lookAndRun()
 		for range 60 {

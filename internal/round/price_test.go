@@ -171,7 +171,7 @@ func TestFullNode(t *testing.T) {
 func TestNoPriceAboveTheShare(t *testing.T) {
 	service := &fakePod{name: "service", request: 300, declared: 2000, demand: 8000}
 	others := &fakePod{name: "others", request: 2850, demand: 2850, unmanaged: true}
-	w := newWorld(service, others, &fakePod{name: "hog", request: 100, budget: 1000, declared: 4000, demand: 8000})
+	w := priceAlone(service, others, &fakePod{name: "hog", request: 100, budget: 1000, declared: 4000, demand: 8000})
 	w.run(120)
 	capped := service.limit
 	service.demand, w.pods = 650, w.pods[:2]

@@ -68,8 +68,7 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 	return s
 }
 
-// releasedBy is the price at which the market clears again; not lowered unless it is clearly below
-// the one in force.
+// releasedBy is the price at which the market clears again; not lowered unless it is clearly below the one in force.
 func (p price) releasedBy(c clearing) (after price, lowered bool) {
 	problem := c.problem(false)
 	to, remaining := c.clear(problem, false), amplyFit
@@ -103,8 +102,7 @@ func (s State) forgetStopped(seen []observed, sample kernel.Sample) State {
 	return s
 }
 
-// forget lowers the estimates of a pod to a share, and sets the counters that the next round
-// compares with.
+// forget lowers the estimates of a pod to a share, and sets the counters that the next round compares with.
 func (s *State) forget(pod int, share float64, sample kernel.Sample) {
 	for _, c := range s.look.pods[pod].Containers {
 		if est, ok := s.estimates[c.ID]; ok && c.Limited() {
@@ -164,9 +162,8 @@ const (
 	releaseCalm = 10 * time.Minute
 )
 
-// judgeRelease undoes the last release where a round finds that it was wrong: a price that rose
-// again by itself could stay lower by the price band, and a pod whose demand has been forgotten
-// would be uncapped.
+// judgeRelease undoes the last release where a round finds that it was wrong: a price that rose again by itself could
+// stay lower by the price band, and a pod whose demand has been forgotten would be uncapped.
 func (s State) judgeRelease(pods []PodInput, rates []sense.PodRates, now time.Time) State {
 	r := &s.releases
 	switch {
@@ -206,8 +203,7 @@ func (r *releases) isWrong(pods []PodInput, rates []sense.PodRates, now time.Tim
 	return false
 }
 
-// wentOn is when a pod went on that had stopped: by its usage in the last tick, of which it took a
-// part.
+// wentOn is when a pod went on that had stopped: by its usage in the last tick, of which it took a part.
 func wentOn(p PodInput, rates sense.PodRates, before cpu.Milli, now time.Time) (at time.Time, on bool) {
 	var usage cpu.Milli
 	var elapsed time.Duration

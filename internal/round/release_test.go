@@ -206,7 +206,7 @@ func TestReleasesComeOneByOne(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		jobs = append(jobs, &fakePod{name: name, request: 500, declared: 2000, demand: 4000})
 	}
-	w := newWorld(jobs...)
+	w := priceAlone(jobs...)
 	for range 60 {
 		w.lookAndRun()
 	}
@@ -249,7 +249,7 @@ func newAdversary(looks bool) *adversary {
 		return &fakePod{name: name, request: 1000, declared: 2000, demand: 4000}
 	}
 	a.job, a.accomplice, a.victim = pod("job"), pod("accomplice"), pod("victim")
-	a.world = newWorld(a.job, a.accomplice, a.victim)
+	a.world = priceAlone(a.job, a.accomplice, a.victim)
 	for range 60 {
 		a.lookAndRun()
 	}

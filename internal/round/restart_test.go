@@ -15,7 +15,7 @@ func trimmedNode(t *testing.T) (w *world, service, batch *fakePod) {
 	t.Helper()
 	service = &fakePod{name: "service", request: 1000, declared: 2000, demand: 420, bursts: 0.9}
 	batch = &fakePod{name: "batch", request: 1000, declared: 4000, demand: 8000}
-	w = newWorld(service, batch)
+	w = priceAlone(service, batch)
 	w.run(900)
 	if p := w.state.price; p.inForce == 0 || math.Abs(p.trim) < 0.05 || w.run(60).Node.Price != p.inForce {
 		t.Fatalf("price %+v: want one in force, steady, and trimmed", p)

@@ -13,7 +13,7 @@ import (
 // known. Under a price that caps a pod the share of an uncapped one is known to suffice for its
 // demand; bursts may exceed it, unless the pod seems to saturate.
 func (s *State) uncappedLimit(cfg Config, b *bidder, p demand.Pod) (sum cpu.Milli) {
-	_, sum = split.Raise(s.parts(p, nil), s.mostRaised(cfg, b))
+	_, sum = split.Raise(s.parts(p, nil, 0), s.mostRaised(cfg, b))
 	return sum.Clamp(b.minLimit, b.bid.Ceiling)
 }
 
@@ -22,7 +22,7 @@ func (s *State) uncappedLimit(cfg Config, b *bidder, p demand.Pod) (sum cpu.Mill
 // half as much again, as far as its budget buys it.
 func (s *State) mostRaised(cfg Config, b *bidder) cpu.Milli {
 	switch {
-	case !cfg.BoundRaises, s.price.binds && !b.brief && !b.saturates():
+	case !cfg.BoundRaises, s.price.binds && !b.brief && !b.usesUpItsLimit():
 		return math.MaxInt32
 	case s.price.binds && !b.brief && b.usesUp():
 		return max(b.leftByOthers, min(b.usage+b.usage/2, b.bid.Limit(s.price.inForce)))
@@ -36,9 +36,8 @@ type room struct {
 	perBudget float64   // the share in cores of a unit of budget
 }
 
-// setLeftByOthers sets what the others leave each bidder. Where some have just stopped, their usage
-// shows it at once, their demand a round later. Pods that saturate wait for that, since it may be a
-// lull.
+// setLeftByOthers sets what the others leave each bidder. Where some have just stopped, their usage shows it at once,
+// their demand a round later. Pods that saturate wait for that, since it may be a lull.
 func (s *State) setLeftByOthers(book []bidder, node NodeDecision, perBudget float64) {
 	s.room = room{unclaimed: node.Supply, perBudget: perBudget}
 	unused := node.Supply - node.Usage
@@ -49,28 +48,25 @@ func (s *State) setLeftByOthers(book []bidder, node NodeDecision, perBudget floa
 	for i := range book {
 		b := &book[i]
 		b.leftByOthers = s.room.leftByOthers(b, b.counted())
-		if node.Released && node.UsageKnown && !b.saturates() {
+		if node.Released && node.UsageKnown && !b.usesUpItsLimit() {
 			b.leftByOthers = max(b.leftByOthers, unused+b.kept(0, b.bid.Demand)+b.usage)
 		}
 	}
 }
 
-// counted is what a bidder takes of the room: what it can use of its demand, and what is kept free
-// for its signal.
+// counted is what a bidder takes of the room: what it can use of its demand, and what is kept free for its signal.
 func (b *bidder) counted() cpu.Milli {
 	return min(b.bid.Demand, b.bid.Ceiling) + b.kept(0, b.bid.Demand)
 }
 
 func (r room) share(b *bidder) cpu.Milli { return cpu.FromCores(r.perBudget * float64(b.bid.Budget)) }
 
-// leftByOthers is what the others leave a bidder of which so much is counted, and at least its
-// share.
+// leftByOthers is what the others leave a bidder of which so much is counted, and at least its share.
 func (r room) leftByOthers(b *bidder, counted cpu.Milli) cpu.Milli {
 	return max(r.unclaimed+counted, r.share(b))
 }
 
-// worthwhile says whether a raise is more than what the demand of the others moves. A throttled pod
-// gets less, too.
+// worthwhile says whether a raise is more than what the demand of the others moves. A throttled pod gets less, too.
 func (b *bidder) worthwhile(to cpu.Milli) bool {
 	if b.published > b.limit {
 		return to > b.published+b.published/4
@@ -78,10 +74,9 @@ func (b *bidder) worthwhile(to cpu.Milli) bool {
 	return b.isThrottled() || to == b.bid.Ceiling || to > b.limit+b.limit/4
 }
 
-// saturates says whether a pod takes all it can get, as far as that is known: it uses up its limit,
-// throttled nearly always in the last tick or most of the time before, or it pauses and did so
-// until a moment ago.
-func (b *bidder) saturates() bool {
+// usesUpItsLimit says whether a pod takes all that its limit allows: throttled nearly
+// always in the last tick or most of the time before, or it pauses and did so until a moment ago.
+func (b *bidder) usesUpItsLimit() bool {
 	throttled := b.throttleRatio >= mostly
 	pauses := throttled && b.bid.Demand.Cores() >= max(nearlyUsedUp*b.limit.Cores(), 2*b.usage.Cores())
 	return pauses || b.usesUp() && (throttled || b.latestThrottleRatio >= nearlyAlways)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/disagreement"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/pacing"
 	"github.com/mbcas/mbcas/internal/sense"
@@ -51,18 +52,19 @@ type Input struct {
 
 // State is what a round keeps for the next. The zero value is that of the first round.
 type State struct {
-	last      kernel.Sample
-	samples   int                        // of the node without a gap
-	estimates map[string]demand.Estimate // by container ID
-	gauge     Gauge
-	price     price
-	priced    bool               // Input.PriceBefore does not count any more
-	descents  map[string]descent // by UID
-	solver    *market.Solver     `delta:"-"` // its scratch memory
-	room      room
-	look      lookState
-	releases  releases
-	paces     map[string]pacing.Pace // by UID
+	last         kernel.Sample
+	samples      int                        // of the node without a gap
+	estimates    map[string]demand.Estimate // by container ID
+	gauge        Gauge
+	price        price
+	priced       bool               // Input.PriceBefore does not count any more
+	descents     map[string]descent // by UID
+	solver       *market.Solver     `delta:"-"` // its scratch memory
+	room         room
+	look         lookState
+	releases     releases
+	paces        map[string]pacing.Pace // by UID
+	disagreement disagreement.State
 }
 
 // Output is the result of a round.
@@ -159,6 +161,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	out.Skipped = skipped
 	s.notePaces(cfg.Pacing, in.Pods, rates, full, book)
 
+	s.keepDeclared(cfg, in, rates, out.Node, book)
 	if !s.priced && in.PriceBeforeKnown {
 		s.price, s.priced = price{inForce: in.PriceBefore}, true
 	}

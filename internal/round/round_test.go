@@ -85,7 +85,7 @@ func TestStaleNeverDecides(t *testing.T) {
 
 func TestNewPodsAreOnlyRaised(t *testing.T) {
 	batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000}
-	w := newWorld(batch)
+	w := priceAlone(batch)
 	for i := range w.cfg.Demand.WarmUpSamples {
 		if out := w.tick(); len(out.Decisions) != 0 || out.Skipped.WarmingUp != 1 || out.Node.Price != 0 ||
 			w.state.price != (price{resumed: true}) {

@@ -90,7 +90,7 @@ func TestKernelMinimumIsKept(t *testing.T) {
 		pod := &fakePod{name: "pod", request: c.request, declared: c.declared, demand: 8000, quota: c.quota}
 		// The share of the other is nearly everything.
 		vip := &fakePod{name: "vip", request: 3000, budget: 1_000_000, declared: 4000, demand: 8000}
-		w := newWorld(pod, vip)
+		w := priceAlone(pod, vip)
 		out := w.run(60)
 		d, ok := decision(out, "pod")
 		if !ok || d.Floor != c.want || d.Limit != c.want || d.Bound != market.ByFloor || d.Containers[0].Limit != c.want {

@@ -312,7 +312,7 @@ func TestCapBandMayUseTheReserve(t *testing.T) {
 		for _, name := range []string{"a", "b", "c", "d"} {
 			pods = append(pods, &fakePod{name: name, request: 500, declared: 4000, demand: 500})
 		}
-		w := newWorld(pods...)
+		w := priceAlone(pods...)
 		w.run(20)
 		for _, p := range pods {
 			p.demand = demand

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/disagreement"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/market"
 )
@@ -42,6 +43,7 @@ type fakePod struct {
 	onNeed            bool
 	unmanaged         bool
 	percent           int32 // of a DemandSignal
+	priority          int32 // in percent; 0: none
 	demand            cpu.Milli
 	stops             float64 // share of the next second after which it stops; 0: it does not
 	waits             float64 // share of time in which a thread waits for a CPU
@@ -63,6 +65,13 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func newWorld(pods ...*fakePod) *world {
 	w := &world{cfg: DefaultConfig(), interval: time.Second, node: Node{Capacity: 4000, Allocatable: 4000}, now: epoch}
 	w.join(pods...)
+	return w
+}
+
+// priceAlone is a world whose pods keep nothing at any price, but their floors.
+func priceAlone(pods ...*fakePod) *world {
+	w := newWorld(pods...)
+	w.cfg.Disagreement = disagreement.Config{}
 	return w
 }
 
@@ -218,7 +227,7 @@ func (w *world) input() Input {
 		}
 		in.Pods = append(in.Pods, PodInput{
 			Pod: demand.Pod{
-				UID: p.name, Budget: p.budget, Unmanaged: p.unmanaged, Ceiling: p.ceiling,
+				UID: p.name, Budget: p.budget, Weights: demand.Weights{PriorityPercent: p.priority}, Unmanaged: p.unmanaged, Ceiling: p.ceiling,
 				IncreaseOnNeed: p.onNeed, DemandPercent: p.percent,
 				Containers: []demand.Container{demand.Container{
 					Name: "c", ID: p.id, Request: p.request, Declared: p.declared, Limit: p.limit,

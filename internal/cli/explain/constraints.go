@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
@@ -179,23 +181,22 @@ func amounts(
 	return format.Join(parts)
 }
 
-// floorSource says which constraint sets the floor of the figures; "" if none does.
+// floorSource says what sets the floor of the figures; "" if that is the pod's own.
 func floorSource(s Subject) string {
-	c := s.Row.Constraints
-	if c == nil {
-		return ""
-	}
-	decreasing := *c
+	c := ptr.Deref(s.Row.Constraints, v1alpha1.Constraints{})
+	decreasing := c
 	decreasing.NoDecrease = ""
 	own, _ := bounds(s, nil)
 	constrained, _ := bounds(s, &decreasing)
 	switch floor := s.Row.Figures.Floor; {
 	case floor <= own:
 		return ""
-	case c.NoDecrease != "" && floor > constrained:
-		return "because it is not decreased"
-	case c.FloorBy != "":
+	case floor <= constrained:
 		return "set by " + objects(c.FloorBy)
+	case c.NoDecrease != "":
+		return "because it is not decreased"
+	case s.Row.Declared != nil && floor >= min(*s.Row.Declared, s.Row.Figures.Ceiling).RoundDown(cpu.Quantum):
+		return "what its declared limit and request give it"
 	}
 	return ""
 }

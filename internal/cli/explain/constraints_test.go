@@ -123,6 +123,7 @@ func TestBoundsNameTheirSource(t *testing.T) {
 	low := v1alpha1.Constraints{Containers: container(milli(50), milli(1500)), FloorBy: "LimitRange/a", CeilingBy: "LimitRange/a"}
 	high := v1alpha1.Constraints{Ceiling: milli(3000), CeilingBy: "LimitRange/a, ResourceQuota/b"}
 	const byHPA = "set by HorizontalPodAutoscaler web"
+	const declared = "what its declared limit and request give it"
 	for name, c := range map[string]struct {
 		constraints              *v1alpha1.Constraints
 		floor, ceiling           cpu.Milli
@@ -136,7 +137,12 @@ func TestBoundsNameTheirSource(t *testing.T) {
 		"a floor below the pod's own":                {&low, 210, 1500, "", "set by LimitRange a"},
 		"a node that is smaller than the constraint": {&low, 210, 1000, "", ""},
 		"a ceiling above the pod's own":              {&high, 210, 2000, "", ""},
+		"its declared limit":                         {nil, 900, 2000, declared, ""},
+		"its declared limit, above the HPA's floor":  {&hpa, 900, 2000, declared, ""},
+		"a pod that saturates":                       {nil, 640, 2000, "", ""},
+		"a ceiling below its declared limit":         {nil, 700, 700, declared, ""},
 	} {
+		s.Row.Declared = milli(900)
 		s.Row.Constraints, s.Row.Figures = c.constraints, &snapshot.Figures{Floor: c.floor, Ceiling: c.ceiling}
 		if floor, ceiling := floorSource(s), ceilingSource(s); floor != c.wantFloorBy || ceiling != c.wantCeiling {
 			t.Errorf("%s: floor %q, ceiling %q; want %q and %q", name, floor, ceiling, c.wantFloorBy, c.wantCeiling)

@@ -188,7 +188,8 @@ func decision(s Subject) string {
 			return fmt.Sprintf("%s, its floor, %s. Its budget buys less.", head, by)
 		}
 		return head + ", its floor. Its budget buys less, but a limit is at least the request, at least 100m if " +
-			"more is declared, and at least the smallest quota of the kernel."
+			"more is declared, at least the smallest quota of the kernel, and four fifths of what its declared limit " +
+			"and request give a pod that takes all the CPU it can get."
 	case v1alpha1.BoundByCeiling:
 		if by := ceilingSource(s); by != "" {
 			return fmt.Sprintf("%s, its ceiling, %s.", head, by)

@@ -25,7 +25,7 @@ func TestFairness(t *testing.T) {
 		t.Errorf("it says\n%s", out)
 	}
 	rows := readCSV(t, filepath.Join(dir, "fairness.csv"))
-	if len(rows) != 6 || rows[0]["coordinator"] != "off" || rows[3]["coordinator"] != "on" || rows[3]["factors"] == "0" || rows[0]["factors"] != "0" {
+	if len(rows) != 6 || rows[0]["coordinator"] != "off" || rows[3]["coordinator"] != "on" || rows[4]["factors"] == "0" || rows[1]["factors"] != "0" {
 		t.Errorf("fairness.csv: %v", rows)
 	}
 	if svg, err := os.ReadFile(filepath.Join(dir, "fairness.svg")); err != nil || !bytes.HasPrefix(svg, []byte("<svg ")) {

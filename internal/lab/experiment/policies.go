@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/disagreement"
 	"github.com/mbcas/mbcas/internal/lab/baseline"
 	"github.com/mbcas/mbcas/internal/lab/mbcas"
 	"github.com/mbcas/mbcas/internal/lab/sim"
@@ -30,6 +31,7 @@ func Policies() []baseline.Policy {
 		variant("-no-looks", "what ships without looks: limits are raised in rounds alone", func(c *mbcas.Config) { c.Round.LookInterval = 0 }),
 		variant("-to-ceiling", "what ships with limits raised to the ceiling while CPU has no price, not to what the demands of other pods leave", func(c *mbcas.Config) { c.Round.BoundRaises = false }),
 		variant("-no-delay", "what ships without the delay before the price falls", func(c *mbcas.Config) { c.Round.FallDelay = 0 }),
+		variant("-price-alone", "what ships with limits that the price sets alone, also below what declared limits give a pod", func(c *mbcas.Config) { c.Round.Disagreement = disagreement.Config{} }),
 		variant("-paced", "what ships with an increase of a saturating pod every 80 s, after eight at once", func(c *mbcas.Config) {
 			c.Round.Pacing.IncreaseInterval = 80 * time.Second
 		}),

@@ -159,7 +159,7 @@ func (m *MBCAS) input(known *pod, p *sim.PodSnapshot, allocatable cpu.Milli) rou
 	}
 	return round.PodInput{
 		Pod: demand.Pod{
-			UID: known.name, Budget: known.budget(p.Request), Unmanaged: !p.Spec.Managed(), IncreaseOnNeed: known.share > 0,
+			UID: known.name, Weights: known.weights(), Budget: known.budget(p.Request), Unmanaged: !p.Spec.Managed(), IncreaseOnNeed: known.share > 0,
 			DemandPercent: m.cfg.DemandPercent[p.Spec.Name], Containers: []demand.Container{c},
 		},
 		Published: known.published,

@@ -89,7 +89,7 @@ func byOwnDemand(rho, gain float64) func([]coordinator.Replica) []coordinator.Fa
 // own demand.
 func TestOwnDemandIsBlind(t *testing.T) {
 	ratio := func(next func([]coordinator.Replica) []coordinator.Factor) float64 {
-		p, _ := Cluster{Coordinate: next, Interval: 30 * time.Second, ForEach: inOrder}.Run(DefaultConfig(), unequalPairs(1, 6*time.Minute, 600))
+		p, _ := Cluster{Coordinate: next, Interval: 30 * time.Second, ForEach: inOrder}.Run(priceAlone(), unequalPairs(1, 6*time.Minute, 600))
 		g := replicaUsage(p)
 		return g[1] / g[0]
 	}
@@ -115,7 +115,7 @@ func TestFactorsAreBudgets(t *testing.T) {
 		}
 		return next
 	}
-	p, _ := Cluster{Coordinate: fixed, Interval: 20 * time.Second, ForEach: inOrder}.Run(DefaultConfig(), unequalPairs(1, 3*time.Minute, 1000))
+	p, _ := Cluster{Coordinate: fixed, Interval: 20 * time.Second, ForEach: inOrder}.Run(priceAlone(), unequalPairs(1, 3*time.Minute, 1000))
 	pods := p.Nodes[0].Pods
 	last := func(i int) float64 { return pods[i].Points[len(pods[i].Points)-1].Limit.Cores() }
 	if got := last(6) / last(0); math.Abs(got-0.7) > 0.05 {

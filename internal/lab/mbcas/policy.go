@@ -16,6 +16,7 @@ package mbcas
 
 import (
 	"maps"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -117,6 +118,12 @@ type pod struct {
 // budget is the pod's, with the coordinator's factor.
 func (p *pod) budget(request cpu.Milli) market.Budget {
 	return demand.Budget(request, p.spec.Priority) * market.Budget(p.factor) / market.Budget(coordinator.Neutral)
+}
+
+// weights are the factors of the pod's budget.
+func (p *pod) weights() demand.Weights {
+	percent := int32(math.Round(100 * demand.PriorityMultiplier(p.spec.Priority)))
+	return demand.Weights{PriorityPercent: percent, CoordinationPercent: int32(p.factor)}
 }
 
 // container is the name of the one container of a simulated pod.

@@ -1,0 +1,78 @@
+package round
+
+import (
+	"cmp"
+
+	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/disagreement"
+	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/internal/split"
+)
+
+// keepDeclared raises the lowest limit of each managed bidder to what it keeps at any price. That buys nothing.
+func (s *State) keepDeclared(cfg Config, in Input, rates sense.Rates, node NodeDecision, book []bidder) {
+	if !cfg.Disagreement.Enabled() {
+		return
+	}
+	s.disagreement = ofPods(s.disagreement, in.Pods)
+	full := lasted(s.gauge.fullFor, rates.Node.Elapsed, cfg.Onset)
+	pods := make([]disagreement.Pod, len(book))
+	for i := range book {
+		b := &book[i]
+		pods[i] = disagreement.Pod{Request: b.request, Demand: b.bid.Demand}
+		if b.managed {
+			pods[i] = asDeclared(cfg, in.Pods[b.pod], rates.Pods[b.pod], b, full)
+		}
+	}
+	// The kernel divides what nothing else uses, and not what the node allows pods to request.
+	t := disagreement.Tick{Now: in.Now, Elapsed: rates.Node.Elapsed, Supply: in.Node.Capacity - node.System, Pods: pods}
+	for i, k := range s.disagreement.Keep(cfg.Disagreement, s.solver, t) {
+		if b, p := &book[i], &pods[i]; b.managed {
+			b.minLimit = max(b.minLimit, min(k.Limit.RoundDown(cpu.Quantum), b.bid.Ceiling))
+			if b.saturating = k.Saturates; !b.saturating {
+				b.keeps = k.Limit.Cores() / max(1, p.Declared).Cores()
+				b.idle = split.Idle(s.parts(in.Pods[b.pod].Pod, nil, b.keeps))
+			}
+		}
+	}
+}
+
+// asDeclared is a managed bidder with its declared limit, and the evidence of the last tick. Containers that do not wait
+// count there with what they use: their limits bound nothing.
+func asDeclared(cfg Config, p PodInput, rates sense.PodRates, b *bidder, full bool) disagreement.Pod {
+	d := disagreement.Pod{
+		UID: p.UID, Request: b.request, Demand: b.latestDemand, Mean: b.bid.Demand, Usage: b.usage,
+		Ceiling: b.bid.Ceiling, Priority: cmp.Or(p.PriorityPercent, 100),
+	}
+	var waited float64
+	var inForce cpu.Milli
+	for j, c := range p.Containers {
+		if !c.Limited() {
+			continue
+		}
+		r := withPodQuota(rates.Containers[j], rates.Own, c)
+		quota, share := cmp.Or(r.Quota, c.Limit), r.ThrottleRatio
+		if full || share > 0 {
+			share = max(share, r.Pressure.Value)
+		}
+		unknown := full && !r.Pressure.Known
+		d.Declared += declaredOf(c)
+		inForce += quota
+		if share >= disagreement.Waits || unknown {
+			d.Limit += quota
+		} else {
+			d.Limit += r.Usage
+		}
+		d.MayWait = d.MayWait || unknown
+		waited += share * r.Usage.Cores()
+	}
+	d.Waits, d.Declared = waited/max(b.usage.Cores(), 0.001), min(d.Declared, b.bid.Ceiling)
+	least := min(b.declared, b.bid.Ceiling)
+	d.BelowDeclared = min(b.limit, inForce) < least
+	d.Capped = p.Published.Price > 0 && b.published > 0 && b.published < least && differs(b.published, least, cfg.PublishBand)
+	return d
+}
+
+// declaredOf is the declared limit of a container as far as its ceiling allows it, in whole quanta.
+func declaredOf(c demand.Container) cpu.Milli { return min(c.Declared.RoundUp(cpu.Quantum), c.Ceiling) }
