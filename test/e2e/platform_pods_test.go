@@ -60,7 +60,7 @@ func (p *platform) everyKindOfContainer(t *testing.T) {
 		t.Errorf("declared limits %v, want %v", got, want)
 	}
 
-	before := p.count(t, shapes)
+	before := p.atRest(t, shapes, 12)
 	p.debug(t, zoo)
 	p.rounds(t, 12) // more than a new container is watched for
 	if now := p.count(t, shapes); now != before {
