@@ -50,8 +50,8 @@ func (c Config) Validate() error {
 }
 
 const (
-	// Waits is the share of a tick from which a pod waits.
-	Waits = 0.3
+	// WaitsFrom is the share of a tick from which a pod waits.
+	WaitsFrom = 0.3
 	// waitsFor is how long a pod of higher priority counts as waiting after it last waited: bursts repeat, and a pod
 	// that has its declared limit again by the next one is lowered step by step, during the burst.
 	waitsFor = 30 * time.Second
@@ -109,7 +109,7 @@ func (s State) Keep(c Config, solver *market.Solver, t Tick) []Kept {
 		}
 		gets := problem.Bids[i].Usage(price)
 		pod := s[p.UID].smoothed(gets, t.Elapsed)
-		took, waits := 0.0, p.Waits >= Waits
+		took, waits := 0.0, p.Waits >= WaitsFrom
 		switch {
 		case p.Waits >= takesAll:
 			took = 1

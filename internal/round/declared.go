@@ -59,7 +59,7 @@ func asDeclared(cfg Config, p PodInput, rates sense.PodRates, b *bidder, full bo
 		unknown := full && !r.Pressure.Known
 		d.Declared += declaredOf(c)
 		inForce += quota
-		if share >= disagreement.Waits || unknown {
+		if share >= disagreement.WaitsFrom || unknown {
 			d.Limit += quota
 		} else {
 			d.Limit += r.Usage
