@@ -20,6 +20,9 @@ import (
 // workload in five has topology spread constraints, and one replica in twenty is pinned. The demand
 // of tenants changes over time.
 type Fairness struct {
+	// Policy is the config of MBCAS.
+	Policy mbcas.Config
+
 	Nodes int
 	Seed  uint64
 	// MinTenants and MaxTenants bound the number of tenants of a node. The fewer there are, the
@@ -35,7 +38,7 @@ type Fairness struct {
 
 // DefaultFairness is the cluster of docs/lab.md.
 func DefaultFairness() Fairness {
-	return Fairness{Nodes: 1000, Seed: 1, MinTenants: 2, MaxTenants: 10, TenantStdDev: 0.3, Length: 6 * time.Minute, CoordinationInterval: 30 * time.Second}
+	return Fairness{Policy: mbcas.DefaultConfig(), Nodes: 1000, Seed: 1, MinTenants: 2, MaxTenants: 10, TenantStdDev: 0.3, Length: 6 * time.Minute, CoordinationInterval: 30 * time.Second}
 }
 
 const (
@@ -118,7 +121,7 @@ type Group struct {
 // stopped early; see mbcas.Cluster.
 func (f Fairness) Run(next func([]coordinator.Replica) []coordinator.Factor, each func(n int, do func(i int)) bool) (FairnessResult, bool) {
 	cluster := mbcas.Cluster{Coordinate: next, Interval: f.CoordinationInterval, ForEach: each}
-	played, ok := cluster.Run(mbcas.DefaultConfig(), f.Setups())
+	played, ok := cluster.Run(f.Policy, f.Setups())
 	if !ok {
 		return FairnessResult{}, false
 	}

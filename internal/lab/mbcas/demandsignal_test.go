@@ -23,6 +23,7 @@ type signalCase struct {
 	pods      []sim.PodSpec
 	signalled func(name string) bool
 	p50, p99  float64 // with a signal of 300 % at most, as a share of those without
+	alone     bool    // no pod keeps what declared limits give it
 }
 
 // signalCases are the nodes of the table in docs/demand-signals.md.
@@ -45,10 +46,11 @@ func signalCases() []signalCase {
 	}
 	many = append(many, hog(0, 500, 6), hog(1, 500, 6), hog(2, 500, 6))
 	return []signalCase{
-		{"equal requests", 2, []sim.PodSpec{serve("service", 500, 0, load.Constant(60)), hog(0, 500, 4)}, all, 0.97, 0.97},
-		{"small request, high priority", 2, []sim.PodSpec{serve("service", 100, 100_000_000, load.Constant(60)), hog(0, 400, 4)}, all, 0.9, 0.75},
-		{"six services, one with a signal", 8, many, func(name string) bool { return name == "service-0" }, 0.9, 0.75},
-		{"six services, all with a signal", 8, many, all, 0.9, 0.75},
+		{"equal requests", 2, []sim.PodSpec{serve("service", 500, 0, load.Constant(60)), hog(0, 500, 4)}, all, 0.97, 0.97, false},
+		{"equal requests, the price alone", 2, []sim.PodSpec{serve("service", 500, 0, load.Constant(60)), hog(0, 500, 4)}, all, 0.9, 0.75, true},
+		{"small request, high priority", 2, []sim.PodSpec{serve("service", 100, 100_000_000, load.Constant(60)), hog(0, 400, 4)}, all, 0.9, 0.75, false},
+		{"six services, one with a signal", 8, many, func(name string) bool { return name == "service-0" }, 0.9, 0.75, false},
+		{"six services, all with a signal", 8, many, all, 0.9, 0.75, false},
 	}
 }
 
@@ -67,6 +69,9 @@ func (a signalCase) run(percent int32) signalResult {
 		length = 6 * time.Minute
 	}
 	cfg := DefaultConfig()
+	if a.alone {
+		cfg = priceAlone()
+	}
 	cfg.DemandPercent = map[string]int32{}
 	for _, p := range a.pods {
 		if a.signalled(p.Name) {

@@ -24,12 +24,19 @@ func catalogue(t *testing.T, name string) (sim.Setup, sim.Result) {
 // TestRollsBackInTheSimulator: the service is decreased, becomes not Ready, gets its declared limit
 // back, although it had more before, and keeps at least that from then on.
 func TestRollsBackInTheSimulator(t *testing.T) {
-	_, r := catalogue(t, "rollback")
-	service := r.Pod("service")
-	if len(service.Unready) == 0 {
-		t.Fatal("it was always Ready")
+	s, shipped := catalogue(t, "rollback")
+	rollsBack(t, shipped.Pod("service"), 2) // first it had its declared limit, which did not suffice
+	alone := sim.Run(s, New(priceAlone()))
+	rollsBack(t, alone.Pod("service"), 1)
+}
+
+// rollsBack says whether the last time that a service became not Ready was rolled back.
+func rollsBack(t *testing.T, service *sim.PodResult, times int) {
+	t.Helper()
+	if len(service.Unready) != times {
+		t.Fatalf("it became not Ready at %v, want %d times", service.Unready, times)
 	}
-	found := service.Unready[len(service.Unready)-1] // before, it had its declared limit, which did not suffice
+	found := service.Unready[times-1]
 	before, after := service.LimitAt(found), service.LimitAt(found+time.Second)
 	if before >= service.Spec.Limit/2 || after != service.Spec.Limit {
 		t.Errorf("when it became not Ready its limit went from %v to %v, want from less than half of %v to that",
