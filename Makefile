@@ -152,8 +152,8 @@ soak: go-found ## let a cluster run through SOAK of load, churn and faults (24h)
 rules: $(CLUSTER) ## run the unit tests of the alert rules, and each rule with a fault in it (the first time builds Prometheus, 5 minutes)
 	@$(TESTALL) -only rules
 
-mutants: go-found ## put bugs into safety-relevant lines, one at a time: the tests must catch each (3 minutes)
-	@$(GO) run ./tools/mutants
+mutants: $(CLUSTER) ## put bugs into safety-relevant lines, one at a time: the tests must catch each (7 minutes)
+	@assets=$$($(CLUSTER) assets) && KUBEBUILDER_ASSETS="$$assets" $(GO) run ./tools/mutants
 
 fidelity: bin/mbcas-lab ## measure how closely the simulator agrees with this machine's kernel; also in out/fidelity (root, Perl; 11 minutes)
 	@bin/mbcas-lab fidelity --out out/fidelity

@@ -83,7 +83,7 @@ func run(ctx context.Context, root, only string, out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// checkSuites runs the tests of all mutants on the tree as it is: tests that fail anyhow catch nothing.
+// checkSuites runs the tests of all mutants on the tree as it is: tests that fail anyhow, or do not run, catch nothing.
 func checkSuites(ctx context.Context, root string, list []mutant, out io.Writer) error {
 	known := map[suite]bool{}
 	for _, m := range list {
@@ -91,8 +91,12 @@ func checkSuites(ctx context.Context, root string, list []mutant, out io.Writer)
 			continue
 		}
 		known[m.tests] = true
-		if text, err := m.tests.run1(ctx, root, ""); err != nil {
+		text, err := m.tests.run1(ctx, root, "")
+		if err != nil {
 			return fmt.Errorf("the tests fail without a bug: %s: %w\n%s", m.tests, err, text)
+		}
+		if !strings.Contains(text, "--- PASS") || strings.Contains(text, "--- SKIP") {
+			return fmt.Errorf("%s: not every test runs; run it through `make mutants`\n%s", m.tests, text)
 		}
 		fmt.Fprintf(out, "without a bug: %s passes\n", m.tests)
 	}
@@ -103,7 +107,7 @@ func (s suite) String() string { return "go test ./" + s.pkg + " -run '" + s.run
 
 // run1 runs the tests, with the overlay if there is one.
 func (s suite) run1(ctx context.Context, root, overlay string) (text string, err error) {
-	args := []string{"test", "-count=1", "-failfast", "-timeout=10m", "-run", s.run}
+	args := []string{"test", "-count=1", "-v", "-failfast", "-timeout=10m", "-run", s.run}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
