@@ -52,9 +52,10 @@ func (c Config) Validate() error {
 const (
 	// WaitsFrom is the share of a tick from which a pod waits.
 	WaitsFrom = 0.3
-	// waitsFor is how long a pod of higher priority counts as waiting after it last waited: bursts repeat, and a pod
-	// that has its declared limit again by the next one is lowered step by step, during the burst.
-	waitsFor = 30 * time.Second
+	// claimLasts is for how long the claim of a pod that has waited keeps other limits below declared ones: bursts
+	// repeat, and a limit that has been raised by the next one is lowered step by step, during the burst. Such a claim
+	// lowers no limit: when load has just ended, the estimate of its demand has not.
+	claimLasts = 10 * time.Second
 	// waitingShare is the share of its declared limit from which a pod waits, throttled or not: a burst takes it from
 	// there to all of that before the next round.
 	waitingShare = 0.5
@@ -102,7 +103,7 @@ func (s State) Keep(c Config, solver *market.Solver, t Tick) []Kept {
 	problem := s.asDeclared(c, t)
 	price := solver.Clear(problem).Price
 	given := make([]cpu.Milli, len(t.Pods))
-	by := claims{of: map[int32]cpu.Milli{}, given: map[int32]cpu.Milli{}}
+	by := claims{map[int32]cpu.Milli{}, map[int32]cpu.Milli{}, map[int32]cpu.Milli{}}
 	for i, p := range t.Pods {
 		if p.UID == "" {
 			continue
@@ -121,7 +122,7 @@ func (s State) Keep(c Config, solver *market.Solver, t Tick) []Kept {
 		}
 		pod = pod.next(c, p.BelowDeclared, took, t.Elapsed)
 		s[p.UID], given[i] = pod, pod.given()
-		by.add(p, given[i], t.Now.Sub(pod.waitedAt) <= waitsFor)
+		by.add(p, given[i], t.Now.Sub(pod.waitedAt))
 	}
 	kept := make([]Kept, len(t.Pods))
 	for i, p := range t.Pods {
@@ -132,7 +133,7 @@ func (s State) Keep(c Config, solver *market.Solver, t Tick) []Kept {
 		if k.Saturates {
 			k.Limit = min(k.Limit, cpu.FromCores((1-c.Leave)*given[i].Cores()))
 		}
-		k.Limit = cpu.FromCores(max(0, 1-by.share(p.Priority)) * k.Limit.Cores())
+		k.Limit = cpu.FromCores(max(0, 1-by.share(p)) * k.Limit.Cores())
 		kept[i] = k
 	}
 	return kept
@@ -167,28 +168,37 @@ func ifItTookAll(solver *market.Solver, problem market.Problem, i int) cpu.Milli
 	return could
 }
 
-// claims are what waiting pods claim from those of lower priority, and what declared limits give to pods, both by
-// priority.
-type claims struct{ of, given map[int32]cpu.Milli }
+// claims are what pods claim from those of lower priority while they wait, and for claimLasts, and what declared
+// limits give to pods, all by priority.
+type claims struct{ waiting, lasting, given map[int32]cpu.Milli }
 
-func (c claims) add(p Pod, given cpu.Milli, waits bool) {
+// add adds a pod that last waited some time ago.
+func (c claims) add(p Pod, given cpu.Milli, ago time.Duration) {
 	c.given[p.Priority] += given
-	if waits {
-		c.of[p.Priority] += min(p.Ceiling, claimFactor*p.Mean)
+	claim := min(p.Ceiling, claimFactor*p.Mean)
+	if ago == 0 {
+		c.waiting[p.Priority] += claim
+	}
+	if ago <= claimLasts {
+		c.lasting[p.Priority] += claim
 	}
 }
 
-// share is the part that waiting pods of higher priority claim of what declared limits give to the pods up to this
-// priority. It exceeds 1 where they claim more than that.
-func (c claims) share(priority int32) float64 {
+// share is the part that pods of higher priority claim of what declared limits give to pods up to the priority of this
+// one. It exceeds 1 where they claim more than that.
+func (c claims) share(pod Pod) float64 {
+	by := c.waiting
+	if pod.BelowDeclared {
+		by = c.lasting
+	}
 	var claimed, given cpu.Milli
-	for p, m := range c.of {
-		if p > priority {
+	for p, m := range by {
+		if p > pod.Priority {
 			claimed += m
 		}
 	}
 	for p, m := range c.given {
-		if p <= priority {
+		if p <= pod.Priority {
 			given += m
 		}
 	}

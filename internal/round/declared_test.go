@@ -189,6 +189,28 @@ func TestPrioritiesComeFirst(t *testing.T) {
 	}
 }
 
+// TestOldClaimsLowerNoLimit: the load of a pod of higher priority has just ended when others begin. The estimate of its
+// demand still falls, and the price counts on it; no limit does.
+func TestOldClaimsLowerNoLimit(t *testing.T) {
+	high := &fakePod{name: "high", request: 400, declared: 500, demand: 380, priority: 800}
+	high.budget = demand.Weights{PriorityPercent: 800}.Budget(high.request)
+	low := &fakePod{name: "low", request: 100, declared: 500, demand: 10}
+	hog := &fakePod{name: "hog", request: 600, declared: 1200, demand: 10}
+	w := keeping(high, low, hog)
+	for range 60 {
+		w.second()
+	}
+	for i := range 120 {
+		high.demand, low.demand = 10, 370
+		if i >= 3 {
+			hog.demand = 8000
+		}
+		if w.second(); low.limit < low.declared {
+			t.Fatalf("after %d s the limit is %v, below the declared %v", i, low.limit, low.declared)
+		}
+	}
+}
+
 // TestRestartKeepsSaturatingPods: after a restart of the agent a pod that was below its declared limit stays there.
 func TestRestartKeepsSaturatingPods(t *testing.T) {
 	hog := &fakePod{name: "hog", request: 200, declared: 2000, demand: 8000}
