@@ -74,6 +74,9 @@ func TestChaos(t *testing.T) {
 	s.play(t)
 	repair(t.Context(), t)
 	s.setMode(t, chaotic, "enforce")
+	for _, p := range s.managed(t) { // beside the job, limits of busy pods follow the price
+		s.tryLoad(t, &p, 0)
+	}
 	s.comesToRest(t, 15*time.Minute, s.managed)
 	s.mu.Lock()
 	t.Logf("%d containers killed during a resize, %d pods in all", s.inFlight, len(s.kills))
