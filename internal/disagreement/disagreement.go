@@ -10,11 +10,14 @@
 //   - SaturatesMostOfTheTime: a pod saturates if it takes all it can get for more than three quarters of the time,
 //     which counts only while its limit is at least the declared one; and until it takes less.
 //   - GivenIsWhileItIsGiven: what declared limits give a pod now and then counts with what they give it then.
+//   - WaitingPodsClaim: what a pod keeps falls while pods of higher priority wait, and does not rise for claimLasts.
 package disagreement
 
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -52,9 +55,9 @@ func (c Config) Validate() error {
 const (
 	// WaitsFrom is the share of a tick from which a pod waits.
 	WaitsFrom = 0.3
-	// claimLasts is for how long the claim of a pod that has waited keeps other limits below declared ones: bursts
-	// repeat, and a limit that has been raised by the next one is lowered step by step, during the burst. Such a claim
-	// lowers no limit: when load has just ended, the estimate of its demand has not.
+	// claimLasts is for how long after a pod waited its claim keeps limits where they are: bursts repeat, and a limit
+	// that has been raised by the next one is lowered step by step, during the burst. Such a claim lowers no limit, as
+	// the estimate of demand is too high just after load ends: it falls by a tenth in a second.
 	claimLasts = 10 * time.Second
 	// waitingShare is the share of its declared limit from which a pod waits, throttled or not: a burst takes it from
 	// there to all of that before the next round.
@@ -75,6 +78,8 @@ type Pod struct {
 	Declared cpu.Milli // limit, as far as the ceiling allows it
 	Ceiling  cpu.Milli
 	Priority int32 // factor on its budget, in percent
+	// Has is its limit, or what is decided as such and not in force yet, if that is lower.
+	Has cpu.Milli
 	// Waits is the share of the tick in which it was throttled, or waited for a CPU of a full node.
 	Waits float64
 	// MayWait: it may have waited for a CPU of a full node, where the kernel does not say.
@@ -103,7 +108,7 @@ func (s State) Keep(c Config, solver *market.Solver, t Tick) []Kept {
 	problem := s.asDeclared(c, t)
 	price := solver.Clear(problem).Price
 	given := make([]cpu.Milli, len(t.Pods))
-	by := claims{map[int32]cpu.Milli{}, map[int32]cpu.Milli{}, map[int32]cpu.Milli{}}
+	by := claims{waiting: map[int32]cpu.Milli{}, recent: map[int32]cpu.Milli{}, given: map[int32]cpu.Milli{}}
 	for i, p := range t.Pods {
 		if p.UID == "" {
 			continue
@@ -117,12 +122,13 @@ func (s State) Keep(c Config, solver *market.Solver, t Tick) []Kept {
 		case waits || p.MayWait:
 			took = p.Usage.Cores() / max(1, min(p.Limit, ifItTookAll(solver, problem, i))).Cores()
 		}
-		if waits && p.Limit < p.Ceiling || p.Usage.Cores() >= waitingShare*p.Declared.Cores() {
+		claims := waits && p.Limit < p.Ceiling || p.Usage.Cores() >= waitingShare*p.Declared.Cores()
+		if claims {
 			pod.waitedAt = t.Now
 		}
 		pod = pod.next(c, p.BelowDeclared, took, t.Elapsed)
 		s[p.UID], given[i] = pod, pod.given()
-		by.add(p, given[i], t.Now.Sub(pod.waitedAt))
+		by.add(p, given[i], claims, t.Now.Sub(pod.waitedAt))
 	}
 	kept := make([]Kept, len(t.Pods))
 	for i, p := range t.Pods {
@@ -133,7 +139,9 @@ func (s State) Keep(c Config, solver *market.Solver, t Tick) []Kept {
 		if k.Saturates {
 			k.Limit = min(k.Limit, cpu.FromCores((1-c.Leave)*given[i].Cores()))
 		}
-		k.Limit = cpu.FromCores(max(0, 1-by.share(p)) * k.Limit.Cores())
+		least := cpu.FromCores(max(0, 1-by.share(by.recent, p.Priority)) * k.Limit.Cores())
+		most := cpu.FromCores(max(0, 1-by.share(by.waiting, p.Priority)) * k.Limit.Cores())
+		k.Limit = max(least, min(most, p.Has))
 		kept[i] = k
 	}
 	return kept
@@ -168,39 +176,35 @@ func ifItTookAll(solver *market.Solver, problem market.Problem, i int) cpu.Milli
 	return could
 }
 
-// claims are what pods claim from those of lower priority while they wait, and for claimLasts, and what declared
-// limits give to pods, all by priority.
-type claims struct{ waiting, lasting, given map[int32]cpu.Milli }
+// claims are what pods claim from those of lower priority, by their own: those that wait, and those that wait or did so
+// recently. And what declared limits give to the pods of each priority.
+type claims struct{ waiting, recent, given map[int32]cpu.Milli }
 
-// add adds a pod that last waited some time ago.
-func (c claims) add(p Pod, given cpu.Milli, ago time.Duration) {
+// add adds a pod that waits, or last waited some time ago.
+func (c claims) add(p Pod, given cpu.Milli, waits bool, ago time.Duration) {
 	c.given[p.Priority] += given
 	claim := min(p.Ceiling, claimFactor*p.Mean)
-	if ago == 0 {
+	if waits {
 		c.waiting[p.Priority] += claim
 	}
 	if ago <= claimLasts {
-		c.lasting[p.Priority] += claim
+		c.recent[p.Priority] += claim
 	}
 }
 
-// share is the part that pods of higher priority claim of what declared limits give to pods up to the priority of this
-// one. It exceeds 1 where they claim more than that.
-func (c claims) share(pod Pod) float64 {
-	by := c.waiting
-	if pod.BelowDeclared {
-		by = c.lasting
-	}
-	var claimed, given cpu.Milli
-	for p, m := range by {
-		if p > pod.Priority {
-			claimed += m
+// share is the part of what declared limits give to a pod of this priority that those of higher priority claim: each
+// claim is divided among all pods of lower priority. It exceeds 1 where they claim more than there is.
+func (c claims) share(of map[int32]cpu.Milli, priority int32) (share float64) {
+	for _, high := range slices.Sorted(maps.Keys(of)) {
+		var given cpu.Milli
+		for p, m := range c.given {
+			if p < high {
+				given += m
+			}
+		}
+		if high > priority {
+			share += of[high].Cores() / max(1, given).Cores()
 		}
 	}
-	for p, m := range c.given {
-		if p <= pod.Priority {
-			given += m
-		}
-	}
-	return claimed.Cores() / max(1, given).Cores()
+	return share
 }

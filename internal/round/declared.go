@@ -46,7 +46,7 @@ func asDeclared(cfg Config, p PodInput, rates sense.PodRates, b *bidder, full bo
 		Ceiling: b.bid.Ceiling, Priority: cmp.Or(p.PriorityPercent, 100),
 	}
 	var waited float64
-	var inForce cpu.Milli
+	var inForce, least cpu.Milli
 	for j, c := range p.Containers {
 		if !c.Limited() {
 			continue
@@ -58,7 +58,7 @@ func asDeclared(cfg Config, p PodInput, rates sense.PodRates, b *bidder, full bo
 		}
 		unknown := full && !r.Pressure.Known
 		d.Declared += declaredOf(c)
-		inForce += quota
+		inForce, least = inForce+quota, least+min(c.Declared, c.Ceiling)
 		if share >= disagreement.WaitsFrom || unknown {
 			d.Limit += quota
 		} else {
@@ -68,7 +68,10 @@ func asDeclared(cfg Config, p PodInput, rates sense.PodRates, b *bidder, full bo
 		waited += share * r.Usage.Cores()
 	}
 	d.Waits, d.Declared = waited/max(b.usage.Cores(), 0.001), min(d.Declared, b.bid.Ceiling)
-	least := min(b.declared, b.bid.Ceiling)
+	least = min(least, b.bid.Ceiling)
+	if d.Has = b.limit; b.published > 0 {
+		d.Has = min(d.Has, b.published)
+	}
 	d.BelowDeclared = min(b.limit, inForce) < least
 	d.Capped = p.Published.Price > 0 && b.published > 0 && b.published < least && differs(b.published, least, cfg.PublishBand)
 	return d

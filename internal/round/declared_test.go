@@ -189,24 +189,45 @@ func TestPrioritiesComeFirst(t *testing.T) {
 	}
 }
 
-// TestOldClaimsLowerNoLimit: the load of a pod of higher priority has just ended when others begin. The estimate of its
-// demand still falls, and the price counts on it; no limit does.
+// TestOldClaimsLowerNoLimit: others begin three seconds after the load of a pod of higher priority has ended. The estimate
+// of its demand is still high, so there is a price. Limits do not fall below the declared ones or, where they are lower,
+// below what they are. The claim of a pod that waits lowers them.
 func TestOldClaimsLowerNoLimit(t *testing.T) {
-	high := &fakePod{name: "high", request: 400, declared: 500, demand: 380, priority: 800}
-	high.budget = demand.Weights{PriorityPercent: 800}.Budget(high.request)
-	low := &fakePod{name: "low", request: 100, declared: 500, demand: 10}
-	hog := &fakePod{name: "hog", request: 600, declared: 1200, demand: 10}
-	w := keeping(high, low, hog)
-	for range 60 {
-		w.second()
-	}
-	for i := range 120 {
-		high.demand, low.demand = 10, 370
-		if i >= 3 {
-			hog.demand = 8000
+	for name, c := range map[string]struct {
+		from  cpu.Milli // limit when the others begin
+		waits bool
+	}{"the declared limit": {500, false}, "just below": {480, false}, "far below": {400, false}, "a claim that holds": {500, true}} {
+		high := &fakePod{name: "high", request: 400, declared: 500, demand: 380, priority: 800}
+		high.budget = demand.Weights{PriorityPercent: 800}.Budget(high.request)
+		low := &fakePod{name: "low", request: 100, declared: 500, demand: 10}
+		hog := &fakePod{name: "hog", request: 600, declared: 1200, demand: 10}
+		w := keeping(high, low, hog)
+		for range 60 {
+			w.second()
 		}
-		if w.second(); low.limit < low.declared {
-			t.Fatalf("after %d s the limit is %v, below the declared %v", i, low.limit, low.declared)
+		if !c.waits {
+			high.demand = 10
+		}
+		for range 3 {
+			w.second()
+		}
+		low.demand, hog.demand = min(450, c.from), 8000
+		low.limit, low.published.Limits = c.from, map[string]cpu.Milli{"c": c.from}
+		priced, lowest := 0, low.limit
+		for range 7 {
+			if w.second().Node.Price > 0 {
+				priced++
+			}
+			lowest = min(lowest, low.limit)
+		}
+		if priced < 3 || (lowest < c.from) != c.waits {
+			t.Errorf("%s: the lowest limit is %v; %d of 7 s had a price", name, lowest, priced)
+		}
+		for range 30 {
+			w.second()
+		}
+		if !c.waits && low.limit < low.declared && differs(low.declared, low.limit, w.cfg.PublishBand) {
+			t.Errorf("%s: the claim is over, and the limit is %v", name, low.limit)
 		}
 	}
 }

@@ -43,8 +43,8 @@
 //     Config.PressureFrom down, changes no decision.
 //   - ConstraintsBind: decisions are within the floors and ceilings of constraints, and a pod that must not be
 //     decreased is not lowered.
-//   - ServicesKeepDeclaredLimits, SaturatingPodsLeaveAShare, PrioritiesComeFirst, RestartKeepsSaturatingPods,
-//     NoPodIsWorseThanDeclared: with Disagreement, pods keep what its package computes.
+//   - ServicesKeepDeclaredLimits, SaturatingPodsLeaveAShare, PrioritiesComeFirst, OldClaimsLowerNoLimit,
+//     RestartKeepsSaturatingPods, NoPodIsWorseThanDeclared: with Disagreement, pods keep what its package computes.
 //   - ConstraintFloorsTakeNoShare: a pod whose limit exceeds its share because of a constraint takes nothing that other
 //     budgets buy.
 //   - RaisedOnNeed: a pod is raised only when it is throttled or uses more than a quarter of its limit, or half of it
