@@ -262,7 +262,7 @@ dist: go-found page ## write the files of a release to dist/VERSION (make dist V
 
 ##@ Demo
 
-demo: is-root bin/mbcas-preview ## the same load with no limits, declared limits and MBCAS: 6 minutes (root; FULL=1 measures for 25; KEEP=1 leaves the cluster running)
+demo: is-root bin/mbcas-preview ## the same load with no limits, declared limits and MBCAS: 8 minutes (root; FULL=1 measures for 30; KEEP=1 leaves the cluster running)
 	@bin/mbcas-preview demo $(MAKE) --no-print-directory measure-programs
 	@bin/mbcas-measure $(MEASURE_FLAGS) demo
 

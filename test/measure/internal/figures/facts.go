@@ -158,9 +158,6 @@ type Summary struct {
 type Row struct {
 	Title string              `json:"title"`
 	Runs  map[string]*float64 `json:"runs"`
-	// Like are the runs that show the figure of another row's phase, because they do not differ from
-	// it.
-	Like []string `json:"like,omitempty"`
 }
 
 // Phase is one service in one phase of a run.
@@ -263,14 +260,7 @@ func (s *Summary) headline(f *Facts) {
 func (f *Facts) row(row script.Row) Row {
 	out := Row{Title: row.Title, Runs: map[string]*float64{}}
 	for _, r := range f.Script.Runs {
-		q := query{Where: row.Where, run: f.run(r.Name)}
-		if row.Like != nil && q.run != nil {
-			if _, played := q.run.Plan.Phase(row.Phase); !played {
-				q.Where = *row.Like
-				out.Like = append(out.Like, r.Name)
-			}
-		}
-		out.Runs[r.Name] = numbers[row.Figure](f, q)
+		out.Runs[r.Name] = numbers[row.Figure](f, query{Where: row.Where, run: f.run(r.Name)})
 	}
 	return out
 }

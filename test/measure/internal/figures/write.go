@@ -118,22 +118,14 @@ func (f *Facts) writeRows(out io.Writer, s Summary) {
 		fmt.Fprintf(w, "%s\t", r.Title)
 	}
 	fmt.Fprintln(w)
-	like := false
 	for _, row := range s.Rows {
 		fmt.Fprintf(w, "%s\t", row.Title)
 		for _, r := range f.Script.Runs {
-			text := number(row.Runs[r.Name])
-			if slices.Contains(row.Like, r.Name) {
-				text, like = "("+text+")", true
-			}
-			fmt.Fprintf(w, "%s\t", text)
+			fmt.Fprintf(w, "%s\t", number(row.Runs[r.Name]))
 		}
 		fmt.Fprintln(w)
 	}
 	w.Flush()
-	if like {
-		fmt.Fprintln(out, "(figure): the run has no such phase; without MBCAS it does not differ from the row above")
-	}
 	fmt.Fprintf(out, "%d ms means no answer in that time: the true figure is larger\n\n", player.Timeout.Milliseconds())
 }
 

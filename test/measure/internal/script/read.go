@@ -123,9 +123,6 @@ func (s *Script) check() error {
 	where("headline: throttled", s.Headline.Throttled, s.Headline.Steady)
 	for _, r := range s.Rows {
 		where("row "+r.Title, r.Where)
-		if r.Like != nil {
-			where("row "+r.Title+": like", *r.Like)
-		}
 	}
 	for _, t := range s.Targets {
 		where("target "+t.Title, t.Where, t.Phases...)

@@ -203,8 +203,6 @@ type Row struct {
 	Title  string `yaml:"title"`
 	Figure string `yaml:"figure"`
 	Where  `yaml:",inline"`
-	// Like is where a run finds the figure that does not play the phase.
-	Like *Where `yaml:"like"`
 }
 
 // Chart is one panel of the picture.

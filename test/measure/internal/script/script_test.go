@@ -34,8 +34,8 @@ func TestShippedScripts(t *testing.T) {
 	for _, r := range demo.Runs {
 		sum += demo.Plan(r.Name, false, 1).Length()
 	}
-	if sum > 200*time.Second || demo.React.Steps(false) != 0 {
-		t.Errorf("the short demo plays %v; cluster, pods and clean-up need the rest of 6 minutes", sum)
+	if sum > 300*time.Second || demo.React.Steps(false) != 0 {
+		t.Errorf("the short demo plays %v; cluster, pods and clean-up need the rest of 8 minutes", sum)
 	}
 	if r := open(t, "reaction").React; r.Steps(false)*len(r.Kinds) < 40 || len(r.Kinds) != 4 {
 		t.Errorf("%d reactions of each of the kinds %v, want 40 of four", r.Steps(false), r.Kinds)
@@ -124,7 +124,7 @@ func TestMistakes(t *testing.T) {
 		{"priorityClass: shop-normal", "priorityClass: x", `workload search: priorityClass: "x"`},
 		{"namespace: batch, kind: spin", "namespace: y, kind: spin", `workload hog: namespace: "y"`},
 		{"name: recover again", "name: recover", "phase recover: run mbcas plays it again after another phase"},
-		{"runs: [mbcas], service", "runs: [z], service", `phase no class: runs: "z" is none of`},
+		{"full: 10s, runs: [mbcas]", "full: 10s, runs: [z]", `phase recover again: runs: "z" is none of`},
 		{"over: no_limit, service: checkout, phase: big hog", "over: no, phase: big", `over: "no" is none of mbcas`},
 		{"title: No CPU limits, mode: \"off\"", "mode: \"off\", keepPods: true", "run no_limit: keepPods"},
 	} {
