@@ -39,6 +39,9 @@ const (
 	// takesAll is the share of what the pod could get from which it takes all. One that waits for that share of the
 	// time takes all it can get, however much that is.
 	takesAll = 0.95
+	// leastCount is the least part of a tick that counts. With less, a pod of constant load would come to saturate after
+	// half an hour.
+	leastCount = 0.25
 	// givenOver is the time constant of the means. Longer is steadier; shorter follows the other pods sooner.
 	givenOver = 20 * time.Second
 )
@@ -72,7 +75,7 @@ func (p pod) given() cpu.Milli {
 // leaves as much.
 func (p pod) next(c Config, belowDeclared bool, took float64, elapsed time.Duration) pod {
 	counts := max(-interruption, min(1, 1-(takesAll-took)/max(c.Leave, 0.01)))
-	if belowDeclared {
+	if belowDeclared || counts > 0 && counts < leastCount {
 		counts = min(counts, 0)
 	}
 	after := c.SaturatedAfter

@@ -208,7 +208,7 @@ func TestBindingLimitStays(t *testing.T) {
 // goes up and down later than half an hour after they started, and on 99 of 100 nodes none changes. The
 // others still follow the trim, which may take longer and does not return.
 func TestConstantLoadComesToRest(t *testing.T) {
-	nodes, scarce, changes, soon, late := atlength.Of(10, 40), 0, 0, 0, 0
+	nodes, scarce, changes, soon, late := atlength.Of(10, 200), 0, 0, 0, 0
 	for seed := range nodes {
 		s := drawDelayedNode(uint64(seed) + 1)
 		s.run(10 * time.Minute)
