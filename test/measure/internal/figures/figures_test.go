@@ -79,7 +79,9 @@ func played(t *testing.T, name string, latency map[string]time.Duration) *Facts 
 
 func good(t *testing.T, name string) *Facts {
 	ms := time.Millisecond
-	return played(t, name, map[string]time.Duration{"static_first": 600 * ms, "static": 600 * ms, "no_limit": 100 * ms, "mbcas": 10 * ms})
+	return played(t, name, map[string]time.Duration{
+		"static_first": 600 * ms, "static": 600 * ms, "no_limit": 100 * ms, "mbcas": 10 * ms,
+	})
 }
 
 const keys = `{"kubernetes":"","node":{"cgroup":"","psi":false},"reaction_s":{"n":0,"p50":null,"p99":null},` +
@@ -136,8 +138,9 @@ func TestFigures(t *testing.T) {
 		onsets[0].Requests != 10 || onsets[1].Service != "checkout-sized" {
 		t.Errorf("first seconds of contention: %+v", onsets)
 	}
-	if plain := s.Rows[4]; *plain.Runs["static"] != 600 || *plain.Runs["static_first"] != 600 || *plain.Runs["mbcas"] != 10 {
-		t.Errorf("the row without a PriorityClass is %+v", plain)
+	plain := s.Rows[4].Runs
+	if *plain["static"] != 600 || *plain["static_first"] != 600 || *plain["mbcas"] != 10 {
+		t.Errorf("the row without a PriorityClass is %v", plain)
 	}
 	hpa := good(t, "hpa").Summary("", "", false)
 	if r := hpa.Rows[3]; *r.Runs["mbcas"] != 2 || *hpa.Rows[5].Runs["static"] != 2 {
