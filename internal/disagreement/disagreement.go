@@ -176,11 +176,11 @@ func ifItTookAll(solver *market.Solver, problem market.Problem, i int) cpu.Milli
 	return could
 }
 
-// claims are what pods claim from those of lower priority, by their own: those that wait, and those that wait or did so
-// recently. And what declared limits give to the pods of each priority.
+// claims are sums by priority: what pods that wait claim from those of lower priority, what pods claim that wait or have
+// waited recently, and what declared limits give to all pods.
 type claims struct{ waiting, recent, given map[int32]cpu.Milli }
 
-// add adds a pod that waits, or last waited some time ago.
+// add adds a pod, with what declared limits give it, whether it waits, and how long ago it last did.
 func (c claims) add(p Pod, given cpu.Milli, waits bool, ago time.Duration) {
 	c.given[p.Priority] += given
 	claim := min(p.Ceiling, claimFactor*p.Mean)

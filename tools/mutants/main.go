@@ -1,7 +1,7 @@
 // Command mutants puts bugs into lines that safety depends on, one at a time, and says whether the
 // tests catch each: its last line is "caught N of N". Nothing in the tree changes: the compiler is
 // told to read a changed copy of the file. It fails for a bug that no test catches, for one that
-// does not compile, and for one whose line is not in the file any more.
+// does not compile, and for one whose line is not in the file any more. It stops where a test is skipped.
 //
 // Promises, each a test of the same name:
 //   - EveryMutantApplies: the line of each mutant is in its file, once.

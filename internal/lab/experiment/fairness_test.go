@@ -46,7 +46,8 @@ func evensReplicas(t *testing.T, policy mbcas.Config, spread, worst float64, eac
 	var off, on []Interval // sums over the seeds
 	changed, replicas := 0, 0
 	groups := map[int][2]Group{} // without and with the coordinator, by tenants of a node: sums over the seeds
-	for seed := range uint64(atlength.Of(3, 6)) {
+	seeds := atlength.Of(3, 6)
+	for seed := range uint64(seeds) {
 		f.Seed = seed + 1
 		a, _ := f.Run(nil, together)
 		b, _ := f.Run(coordinator.DefaultConfig().Rebalance, together)
@@ -63,7 +64,7 @@ func evensReplicas(t *testing.T, policy mbcas.Config, spread, worst float64, eac
 		}
 	}
 	for _, both := range groups {
-		loseLittle(t, both[0], both[1], float64(atlength.Of(3, 6)))
+		loseLittle(t, both[0], both[1], float64(seeds))
 	}
 	last := len(on) - 1
 	for k := 3; k <= last; k++ {
