@@ -183,6 +183,7 @@ func TestBoundsHoldForOddLimits(t *testing.T) {
 		"odd, and it stays":                     {[]cpu.Milli{105}, []cpu.Milli{4000}, true, 100, []cpu.Milli{105}},
 		"odd, and the budget buys a milli more": {[]cpu.Milli{105}, []cpu.Milli{4000}, true, 10. / 107.5, []cpu.Milli{105}},
 		"odd, and the budget buys a step more":  {[]cpu.Milli{105}, []cpu.Milli{4000}, true, 10. / 119.5, []cpu.Milli{110}},
+		"odd, and less than its entitlement":    {[]cpu.Milli{636, 46, 1}, []cpu.Milli{0, 2000, 40}, false, 0.01403808, []cpu.Milli{636, 50, 20}},
 	} {
 		d := podLimits{c.declared, c.ceiling, nil, c.warmingUp}.decide(t, c.price)
 		var got []cpu.Milli

@@ -33,7 +33,7 @@ func Keep(parts []Part) []cpu.Milli {
 	return limits
 }
 
-// Divide is the limits of a total. They are whole quanta. What rounding takes off goes to the
+// Divide is the limits of a total. They are floors or whole quanta. What rounding takes off goes to the
 // container with the highest demand, then to the first with room below its ceiling. Without a
 // solver it makes one.
 func Divide(solver *market.Solver, total cpu.Milli, parts []Part) []cpu.Milli {
@@ -63,12 +63,11 @@ func Divide(solver *market.Solver, total cpu.Milli, parts []Part) []cpu.Milli {
 	return limits
 }
 
-// distribute adds the rest of a total, in whole quanta, to the limit of the busiest container, then
-// to the first ones below their ceilings.
+// distribute adds the rest of a total to the limit of the busiest container, then to the first ones below their
+// ceilings. Limits that it raises are whole quanta.
 func distribute(limits []cpu.Milli, parts []Part, busiest int, rest cpu.Milli) {
 	add := func(i int) {
-		room := (parts[i].Ceiling - limits[i]).RoundDown(cpu.Quantum)
-		more := max(0, min(rest.RoundDown(cpu.Quantum), room))
+		more := max(0, min(limits[i]+rest, parts[i].Ceiling).RoundDown(cpu.Quantum)-limits[i])
 		limits[i] += more
 		rest -= more
 	}
