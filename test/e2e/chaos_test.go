@@ -55,10 +55,9 @@ type chaos struct {
 }
 
 // TestChaos kills containers, many of them during a resize, and kubelet, agents and controllers for
-// ten minutes, while modes and loads change and pods are replaced. At rest, once their load has ended,
+// ten minutes, while modes and loads change and pods are replaced. At rest, once the job is suspended,
 // each container can start, and each pod has the CPU quota that the kubelet computes from the limits.
-// Whether busy pods come to rest is not shown. MBCAS_SEED has the same faults drawn; which pod they
-// meet, and when, depends on the machine.
+// MBCAS_SEED has the same faults drawn; which pod they meet, and when, depends on the machine.
 func TestChaos(t *testing.T) {
 	s := &chaos{
 		faults:   faults{path: path{suite: start(t)}, state: filepath.Dir(os.Getenv("KUBECONFIG"))},
@@ -75,11 +74,7 @@ func TestChaos(t *testing.T) {
 	s.play(t)
 	repair(t.Context(), t)
 	s.setMode(t, chaotic, "enforce")
-	for _, p := range s.managed(t) { // the pods of the job move the price, and limits of busy pods follow it
-		if p.Status.PodIP != "" {
-			s.tryLoad(t, &p, 0)
-		}
-	}
+	s.suspendJob(t)
 	s.comesToRest(t, 15*time.Minute, s.managed)
 	s.mu.Lock()
 	t.Logf("%d containers killed during a resize, %d pods in all", s.inFlight, len(s.kills))
@@ -231,6 +226,13 @@ func (s *chaos) play(t *testing.T) {
 func (s *chaos) tryLoad(t *testing.T, pod *corev1.Pod, threads int) {
 	client := &http.Client{Timeout: time.Second}
 	_ = traffic.Put(t.Context(), client, "http://"+pod.Status.PodIP+":8080/plan", map[string]any{"threads": threads})
+}
+
+// suspendJob ends the pods of the job: their load comes and goes, and limits of busy pods follow it.
+func (s *chaos) suspendJob(t *testing.T) {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: chaotic, Name: "job"}}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"suspend":true}}`))
+	must.Succeed(t, s.Patch(t.Context(), job, patch))
 }
 
 // killSystem kills a container of MBCAS.
