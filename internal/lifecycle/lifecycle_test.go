@@ -314,14 +314,19 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 		return "moved on an old decision"
 	case allocates && (p.Excluded.Reason != "" || p.Mode != ModeEnforce):
 		return "manages a pod outside of the market"
-	case p.Progress == actuator.InProgress && !retried(s) && !supersedes(p, t):
+	case p.Progress == actuator.InProgress && !retried(p, t) && !supersedes(p, t):
 		return "a second resize in flight"
 	}
 	return ""
 }
 
-// retried says whether what is in flight is one that was given up: its back-off is over, and it is confirmed.
-func retried(s Status) bool {
+// retried says whether what is in flight is one that was given up: its back-off is over, and it is confirmed. A rollback
+// reports itself instead.
+func retried(p Pod, t Task) bool {
+	s := t.Status
+	if t.Purpose == Rollback {
+		s = p.Status
+	}
 	return s.Phase == PhaseFailed || s.Failures > 0 && s.Reason == reasons.DecisionTooOld
 }
 
