@@ -21,11 +21,10 @@ var rules = []struct{ pkg, imports string }{
 	{"internal/kernel", "cpu internal/kernel/cgroupname golang.org/x/sys github.com/fsnotify/fsnotify"},
 	{"internal/sense", "cpu internal/kernel"},
 	{"internal/demand", "cpu market internal/sense"},
-	{"internal/pacing", "cpu"},
 	{"internal/split", "cpu market"},
 	{"internal/disagreement", "cpu market"},
 	{"internal/round", `
-		cpu market internal/kernel internal/sense internal/demand internal/disagreement internal/pacing internal/split`},
+		cpu market internal/kernel internal/sense internal/demand internal/disagreement internal/split`},
 	{"internal/nodestate", "market"},
 	{"internal/delta", ""},
 	{"internal/record", "internal/delta internal/kernel internal/round"},
@@ -174,7 +173,7 @@ var kubernetes = []string{"k8s.io/", "sigs.k8s.io/"}
 
 // pure are the packages that decide. Each takes values and returns values: see impurities.
 var pure = []string{
-	"cpu", "market", "internal/sense", "internal/demand", "internal/disagreement", "internal/pacing", "internal/split",
+	"cpu", "market", "internal/sense", "internal/demand", "internal/disagreement", "internal/split",
 	"internal/round", "internal/coordinator", "actuator", "internal/quota", "api/v1alpha1/reasons",
 	"internal/lifecycle",
 }

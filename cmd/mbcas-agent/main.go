@@ -89,8 +89,6 @@ func parse(args []string, env func(string) string, stderr io.Writer) (settings, 
 		"two rounds, looks at a few containers raise limits sooner; 0: none")
 	f.Float64Var(&c.Round.Reserve, "reserve", c.Round.Reserve, "share of the node's allocatable CPU that the market does not "+
 		"sell, 0 to below 1: more means less waiting, less means more throughput")
-	f.DurationVar(&c.Round.Pacing.IncreaseInterval, "increase-interval", c.Round.Pacing.IncreaseInterval, "time from one increase of a pod that "+
-		"saturates to the next, after some at once; 0: no bound")
 	f.StringVar(&c.Node, "node-name", env("NODE_NAME"), "name of the node (environment NODE_NAME)")
 	f.StringVar(&c.Namespace, "namespace", cmp.Or(env("POD_NAMESPACE"), c.Namespace),
 		"namespace of the node's Lease (environment POD_NAMESPACE)")

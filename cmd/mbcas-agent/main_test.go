@@ -34,10 +34,6 @@ func TestParse(t *testing.T) {
 		"stall signals": {args: []string{"--memory-io-pressure"}, env: pod, check: func(s settings) bool { return s.agent.Kernel.MemoryIOPressure }},
 		"no looks":      {args: []string{"--look-interval=0"}, env: pod, check: func(s settings) bool { return s.agent.Round.LookInterval == 0 }},
 		"bad look":      {args: []string{"--look-interval=10ms"}, env: pod, bad: "LookInterval"},
-		"paced increases": {args: []string{"--increase-interval=80s"}, env: pod, check: func(s settings) bool {
-			return s.agent.Round.Pacing.IncreaseInterval == 80*time.Second && s.agent.Round.Pacing.Burst > 0
-		}},
-		"bad increases":            {args: []string{"--increase-interval=-1s"}, env: pod, bad: "IncreaseInterval"},
 		"no node":                  {bad: "no node"},
 		"bad interval":             {args: []string{"--interval=1h"}, env: pod, bad: "want 100ms to 10s"},
 		"bad reserve":              {args: []string{"--reserve=1"}, env: pod, bad: "Reserve"},

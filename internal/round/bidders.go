@@ -30,9 +30,7 @@ type bidder struct {
 
 	brief        bool      // throttled within a look, too brief to tell whether it saturates
 	warmingUp    bool      // too few samples to be lowered
-	paced        bool      // it saturates for long, so its increases take tokens
 	leftByOthers cpu.Milli // of the supply by the other bidders, and at least its share
-	most         cpu.Milli // the highest limit that its pace allows; 0: any
 	// signalPercent is the factor of a DemandSignal on the demand; below 100 it has no effect.
 	signalPercent int32
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/disagreement"
-	"github.com/mbcas/mbcas/internal/pacing"
 )
 
 // Config is the settings of a node's market.
@@ -59,8 +58,6 @@ type Config struct {
 	// seems to saturate. Off, they are raised to the ceiling: a first burst is throttled less, and a pod that begins
 	// to saturate takes more from the others until it is capped.
 	BoundRaises bool
-	// Pacing bounds how often limits of pods that saturate are raised. Off by default.
-	Pacing pacing.Config
 	// PublishBand is the relative change of a limit that is published.
 	PublishBand float64
 	// PublishInterval is the least time between two published decisions of a pod, except for a raise, and for more
@@ -96,7 +93,6 @@ func DefaultConfig() Config {
 		TrimGain:        0.05,
 		TrimLimit:       0.7,
 		BoundRaises:     true,
-		Pacing:          pacing.DefaultConfig(),
 		PublishBand:     0.10,
 		PublishInterval: 5 * time.Second,
 		QuotaInterval:   30 * time.Second,
@@ -107,7 +103,7 @@ func DefaultConfig() Config {
 
 // Validate returns every fault, joined.
 func (c Config) Validate() error {
-	errs := []error{c.Demand.Validate(), c.Pacing.Validate(), c.Disagreement.Validate()}
+	errs := []error{c.Demand.Validate(), c.Disagreement.Validate()}
 	share := func(v float64) bool { return v >= 0 && v < 1 }
 	const shares, positive, notNegative = "at least 0 and less than 1", "more than 0", "0 or more"
 	for _, f := range []struct {

@@ -45,9 +45,6 @@ func decideOne(cfg Config, s State, pod PodInput, rates sense.PodRates, b bidder
 // limits is the limit of the pod and of its containers.
 func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, []ContainerLimit) {
 	current, target := b.limit, s.target(cfg, &b, p, d.Bound)
-	if b.most > 0 && target > current {
-		target = max(current, min(target, b.most)).Clamp(d.Floor, d.Ceiling)
-	}
 	keep := target == current && b.throttleRatio < cfg.Demand.ThrottleThreshold
 	if b.warmingUp && target.RoundDown(cpu.Quantum) <= current {
 		target, keep = current, true

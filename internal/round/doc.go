@@ -24,9 +24,6 @@
 //   - IntervalChangesNothing: the time to detect contention and its end does not depend on the interval between rounds.
 //   - UnreadableIsNotZero: usage of the system or of the pods that cannot be read does not count as 0.
 //   - ReleasesWithContention: the price falls in the tick after contention ends, however slow the estimates are.
-//   - IncreasesFollowFewerLulls, PacedPodsAreRaisedInTheEnd: with Pacing, the limit of a pod that saturates is raised
-//     once in IncreaseInterval, and in any case when the others end.
-//   - TokensArePublications: what is decided about such a pod and not published takes none of its tokens.
 //   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
 //   - NoisePublishesNothing: small or brief changes of demand and price that change no limit are not published.
 //   - StaleNeverDecides: a pod without valid rates gets no decision.

@@ -192,10 +192,6 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 			s.look.decided = maps.Clone(s.look.decided)
 		}
 		s.look.decided[d.UID] = true
-		if pace, known := s.paces[d.UID]; known {
-			s.paces = maps.Clone(s.paces)
-			s.paces[d.UID] = pace.Raised()
-		}
 		decisions = append(decisions, d)
 	}
 	return s, Output{Node: s.look.node, Decisions: decisions}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
-	"github.com/mbcas/mbcas/internal/pacing"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -270,14 +269,13 @@ func (p price) updateTrim(c clearing) float64 {
 	if d.Supply <= 0 || p.inForce == 0 || p.lowerFor > 0 { // a fall that is due will end the error
 		return p.trim
 	}
-	capped, paced := false, false
+	capped := false
 	for _, b := range c.book {
 		if !b.managed || b.bound(cfg, p.inForce) != market.ByPrice {
 			continue
 		}
 		capped = true
 		line := b.bid.Limit(p.inForce)
-		paced = paced || b.paced && line.Cores() > (1+pacing.Band)*b.limit.Cores()
 		if b.limit > line && differs(b.limit, line, 1.5*cfg.PublishBand) {
 			return p.trim
 		}
@@ -286,9 +284,6 @@ func (p price) updateTrim(c clearing) float64 {
 		return p.trim
 	}
 	used := d.Usage + keptForSignals(c.book, p.inForce)
-	if paced && used < d.Supply { // the wait of an increase leaves CPU idle, and not the price
-		return p.trim
-	}
 	miss := max(-0.5, min(0.5, float64(used-d.Supply)/float64(d.Supply)))
 	miss -= max(-cfg.PriceBand/2, min(cfg.PriceBand/2, miss))
 	return max(-cfg.TrimLimit, min(cfg.TrimLimit, p.trim+cfg.TrimGain*miss*c.elapsed.Seconds()))

@@ -36,9 +36,6 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 	}
 	book, node := slices.Clone(l.book), l.node
 	node.Demand, node.SignalDemand, node.Bidders, node.Unmanaged = 0, 0, 0, 0
-	for i := range book {
-		book[i].most = 0 // CPU that a capped pod has freed is no lull
-	}
 	for _, o := range seen {
 		if b := &book[o.index]; o.stopped {
 			b.bid.Demand, b.latestDemand, b.usage = min(b.bid.Demand, o.usage), o.usage, o.usage

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mbcas/mbcas/internal/disagreement"
 	"github.com/mbcas/mbcas/internal/kernel"
 )
 
@@ -82,7 +83,7 @@ func TestPriceOfTheTimeBeforeEnds(t *testing.T) {
 // TestStateForgetsPods: what a round keeps for the next of a pod goes with the pod, however many there were.
 func TestStateForgetsPods(t *testing.T) {
 	w := newWorld()
-	w.cfg.Pacing.IncreaseInterval = 40 * time.Second
+	w.cfg.Disagreement = disagreement.DefaultConfig()
 	for i := range 200 {
 		w.pods = nil
 		w.join(&fakePod{name: fmt.Sprintf("p%d", i), request: 100, declared: 500, demand: 300},
@@ -94,8 +95,8 @@ func TestStateForgetsPods(t *testing.T) {
 	}
 	w.pods = nil
 	w.run(2)
-	if s := w.state; len(s.estimates)+len(s.descents)+len(s.paces)+len(s.last.Pods) > 0 {
-		t.Errorf("%d estimates, %d descents, %d paces and %d samples without pods", len(s.estimates), len(s.descents),
-			len(s.paces), len(s.last.Pods))
+	if s := w.state; len(s.estimates)+len(s.descents)+len(s.disagreement)+len(s.last.Pods) > 0 {
+		t.Errorf("%d estimates, %d descents, %d pods in disagreement and %d samples without pods", len(s.estimates),
+			len(s.descents), len(s.disagreement), len(s.last.Pods))
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/disagreement"
 	"github.com/mbcas/mbcas/internal/kernel"
-	"github.com/mbcas/mbcas/internal/pacing"
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
 )
@@ -63,7 +62,6 @@ type State struct {
 	room         room
 	look         lookState
 	releases     releases
-	paces        map[string]pacing.Pace // by UID
 	disagreement disagreement.State
 }
 
@@ -159,7 +157,6 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	warm := s.samples >= cfg.Demand.WarmUpSamples
 	book, skipped := bidders(cfg.Demand, in.Pods, rates.Pods, s.estimates, warm)
 	out.Skipped = skipped
-	s.notePaces(cfg.Pacing, in.Pods, rates, full, book)
 
 	s.keepDeclared(cfg, in, rates, out.Node, book)
 	if !s.priced && in.PriceBeforeKnown {
@@ -176,11 +173,21 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	}
 
 	s.descents = noteDescents(cfg, s.descents, in, book)
-	s.paceIncreases(cfg, in, book, rates.Node.Elapsed)
 	out.Decisions = decide(cfg, in, rates.Pods, book, s) // decision
 	look := lookState{pods: in.Pods, rates: rates.Pods, node: out.Node, book: book}
 	s.look = newLookState(cfg, s, in, out.Decisions, look)
 	s.addNewPods(cfg, before, in.Sample, &out)
 	out.Watch = s.look.watchedPods()
 	return s, out
+}
+
+// ofPods are the values of the pods that still exist. One that no round decides about for a while goes on where it was.
+func ofPods[T any](before map[string]T, pods []PodInput) map[string]T {
+	after := make(map[string]T, len(before))
+	for _, p := range pods {
+		if v, known := before[p.UID]; known {
+			after[p.UID] = v
+		}
+	}
+	return after
 }

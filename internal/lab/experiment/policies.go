@@ -32,9 +32,6 @@ func Policies() []baseline.Policy {
 		variant("-to-ceiling", "what ships with limits raised to the ceiling while CPU has no price, not to what the demands of other pods leave", func(c *mbcas.Config) { c.Round.BoundRaises = false }),
 		variant("-no-delay", "what ships without the delay before the price falls", func(c *mbcas.Config) { c.Round.FallDelay = 0 }),
 		variant("-price-alone", "what ships with limits that the price sets alone, also below what declared limits give a pod", func(c *mbcas.Config) { c.Round.Disagreement = disagreement.Config{} }),
-		variant("-paced", "what ships with an increase of a saturating pod every 80 s, after eight at once", func(c *mbcas.Config) {
-			c.Round.Pacing.IncreaseInterval = 80 * time.Second
-		}),
 		variant("-slow-kubelet", "what ships on a node with Kubernetes before 1.36 and a slower API server: 0.2 to 0.3 s for a publication, 1 to 2 s for a resize", func(c *mbcas.Config) {
 			c.Publish = sim.Delay{Min: 200 * time.Millisecond, Max: 300 * time.Millisecond}
 			c.ResizeDone = sim.Delay{Min: time.Second, Max: 2 * time.Second} // a list of the containers once a second
