@@ -26,14 +26,10 @@ type Config struct {
 	// FallDelay is how long a lower price must have sufficed before the price falls. Longer is steadier and protects
 	// from bursts that repeat; shorter leaves less CPU unused.
 	FallDelay time.Duration
-	// Onset is how long scarcity must have lasted. While no price caps a pod, and the pods have used more than the
-	// supply for this time, the demand of the last tick counts beside the estimates. When no CPU has been idle for
-	// this time, a container that waits below its share counts as starved. Shorter caps a saturating pod sooner;
-	// longer tolerates bursts. Onset, CatchUp and Release are rounded to whole rounds, at least one.
+	// Onset is how long no CPU must have been idle until a container that waits below its share counts as starved,
+	// and no raise is revoked any more. Shorter caps a saturating pod sooner; longer tolerates bursts. Onset and
+	// Release are rounded to whole rounds, at least one.
 	Onset time.Duration
-	// CatchUp is how long the demand of the last tick then counts: the time that the estimates need to follow.
-	// Shorter may drop the price before they have; longer keeps a peak that has passed.
-	CatchUp time.Duration
 	// Release is how long ReleaseIdle of the supply must be idle while a pod is throttled, or half as long where
 	// twice as much is, for the price to be cleared from the last tick alone. Shorter gives idle CPU back sooner;
 	// longer tolerates lulls of pods that get what they demand.
@@ -84,7 +80,6 @@ func DefaultConfig() Config {
 		PriceBand:       0.15,
 		FallDelay:       10 * time.Second,
 		Onset:           2 * time.Second,
-		CatchUp:         10 * time.Second,
 		Release:         2 * time.Second,
 		ReleaseIdle:     0.15,
 		ReleaseBand:     0.05,
@@ -119,7 +114,6 @@ func (c Config) Validate() error {
 		{"PriceBand", c.PriceBand, share(c.PriceBand), shares},
 		{"FallDelay", c.FallDelay, c.FallDelay >= 0, notNegative},
 		{"Onset", c.Onset, c.Onset > 0, positive},
-		{"CatchUp", c.CatchUp, c.CatchUp > 0, positive},
 		{"Release", c.Release, c.Release > 0, positive},
 		{"ReleaseIdle", c.ReleaseIdle, share(c.ReleaseIdle), shares},
 		{"ReleaseBand", c.ReleaseBand, share(c.ReleaseBand), shares},

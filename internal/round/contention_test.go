@@ -115,10 +115,6 @@ func TestIntervalChangesNothing(t *testing.T) {
 		}
 		released := func(out Output) bool { return out.Node.Released }
 		t.Run(interval.String(), func(t *testing.T) {
-			_, lasts := contended(t, 1e-6, 1e-6, 0)
-			lasts("contention is seen", 2*time.Second, func(out Output) bool { return out.Node.Price > 0 })
-			lasts("the last tick counts no longer", 10*time.Second, func(out Output) bool { return out.Node.Price == 0 })
-
 			other, lasts := contended(t, 0.3, 1e-6, time.Minute)
 			other.demand = 1100 // a fifth of the supply lies idle
 			lasts("idle CPU is given back", 2*time.Second, released)

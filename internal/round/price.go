@@ -12,18 +12,16 @@ import (
 
 // price is the price of the node and the state of its control.
 type price struct {
-	inForce       market.Price  // at which limits are set
-	binds         bool          // it caps a pod; one that does not is without effect
-	lowerFor      time.Duration // for which a lower price has sufficed
-	lowerMax      market.Price  // the highest of these lower prices
-	trim          float64       // exponent that corrects the cleared price
-	overSupplyFor time.Duration // for which the pods have used more than the supply
-	idleFor       time.Duration // for which CPU has been idle beside a throttled pod
-	latestUntil   time.Time     // until when the demand of the last tick counts, too
-	urgentAt      time.Time     // when a price last began to cap pods and urgent was set
-	urgent        bool          // the first decreases at this price are published at once
-	resumed       bool          // the demand was not known, so the price goes on with the trim that it implies
-	slack         slack         // what all demands left of the supply when that was known last
+	inForce  market.Price  // at which limits are set
+	binds    bool          // it caps a pod; one that does not is without effect
+	lowerFor time.Duration // for which a lower price has sufficed
+	lowerMax market.Price  // the highest of these lower prices
+	trim     float64       // exponent that corrects the cleared price
+	idleFor  time.Duration // for which CPU has been idle beside a throttled pod
+	urgentAt time.Time     // when a price last began to cap pods and urgent was set
+	urgent   bool          // the first decreases at this price are published at once
+	resumed  bool          // the demand was not known, so the price goes on with the trim that it implies
+	slack    slack         // what all demands left of the supply when that was known last
 }
 
 // slack is what all demands leave of the supply.
@@ -60,22 +58,10 @@ func (p price) update(c clearing) price {
 
 // moved clears the market and moves the price: feed-forward from the clearing, an integral trim that drives measured
 // usage to the supply, and bands so that noise moves nothing.
-//
-// Obvious scarcity does not wait for the estimates, as pods starve meanwhile. When the pods have used more than the
-// supply for Onset (a shorter time may be a burst that has ended), the demand of the last tick counts too, for
-// CatchUp, in which the estimates follow.
 func (p price) moved(c clearing) price {
-	if c.node.Usage > c.node.Supply {
-		p.overSupplyFor += c.elapsed
-	} else {
-		p.overSupplyFor = 0
-	}
-	if !p.binds && lasted(p.overSupplyFor, c.elapsed, c.cfg.Onset) {
-		p.latestUntil = c.now.Add(c.cfg.CatchUp)
-	}
-	problem := c.problem(c.now.Add(c.elapsed / 2).Before(p.latestUntil))
+	problem := c.problem()
 	if p.resumed = p.resumed || !c.demandKnown; !c.node.UsageKnown || !c.demandKnown { // the price stays
-		p.overSupplyFor, p.idleFor, p.lowerFor, p.lowerMax, c.node.Price = 0, 0, 0, 0, p.inForce
+		p.idleFor, p.lowerFor, p.lowerMax, c.node.Price = 0, 0, 0, p.inForce
 		return p
 	}
 	p.slack = scarce
@@ -116,15 +102,11 @@ func (p price) moved(c clearing) price {
 	return p
 }
 
-// problem is the market with the smoothed demands or, with latest, the demands of the last tick where these are
-// higher.
-func (c clearing) problem(latest bool) market.Problem {
+// problem is the market with the smoothed demands.
+func (c clearing) problem() market.Problem {
 	problem := market.Problem{Supply: c.node.Supply, Bids: make([]market.Bid, len(c.book))}
 	for i := range c.book {
 		b := &c.book[i]
-		if latest {
-			b.bid.Demand = max(b.bid.Demand, b.latestDemand)
-		}
 		problem.Bids[i] = b.bid
 		problem.Bids[i].Demand = b.signalled(b.bid.Demand)
 		c.node.Demand += b.bid.Demand

@@ -67,7 +67,7 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 
 // releasedBy is the price at which the market clears again; not lowered unless it is clearly below the one in force.
 func (p price) releasedBy(c clearing) (after price, lowered bool) {
-	problem := c.problem(false)
+	problem := c.problem()
 	to, remaining := c.clear(problem, false), amplyFit
 	if to > 0 {
 		to, remaining = min(to*market.Price(math.Exp(p.trim)), sharePrice(c.solver, problem)), scarce
@@ -77,7 +77,7 @@ func (p price) releasedBy(c clearing) (after price, lowered bool) {
 	}
 	after = p
 	after.inForce, after.slack, after.binds = to, remaining, after.binds && to > 0
-	after.lowerFor, after.lowerMax, after.idleFor, after.overSupplyFor = 0, 0, 0, 0
+	after.lowerFor, after.lowerMax, after.idleFor = 0, 0, 0
 	if to == 0 {
 		after.trim = 0
 	}

@@ -125,7 +125,7 @@ func TestSharePriceIsHighest(t *testing.T) {
 		}
 		d := NodeDecision{Supply: supply}
 		c := clearing{cfg: DefaultConfig(), solver: new(market.Solver), book: book, node: &d}
-		problem := c.problem(rng.IntN(2) == 0)
+		problem := c.problem()
 		cleared := c.clear(problem, rng.IntN(2) == 0)
 		highest := sharePrice(c.solver, problem)
 		if cleared > highest {
