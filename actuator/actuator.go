@@ -7,7 +7,9 @@
 //     unless it supersedes that.
 //   - IncreasesAreImmediate: an increase beyond the dead band waits only for a resize in flight, back-off and decreases.
 //   - IncreasesSupersede: where a pod says so, an increase takes the place of its decrease in flight; nothing else does.
-//   - DecreasesAreGradual: a decrease is at most one step, and none follows within the cooldown.
+//   - DecreasesAreGradual: a decrease is at most one step, and none follows within the cooldown, but for revoked raises.
+//   - RaisesAreRevokedInOneStep: the limits of a pod whose raise was revoked go to the declared ones in one step,
+//     without a cooldown.
 //   - DeadBand: a change smaller than the dead band causes no move.
 //   - RaisesOnlyWhatRuns: a container that does not run is not raised, by a restore either. It may be lowered.
 //   - StaleMovesNothing: a stale decision causes no move; a restore is still planned.
@@ -96,8 +98,8 @@ type Pod struct {
 	// InFlight: the kubelet has not finished the last resize. Supersedable: that is a decrease, and a move that
 	// lowers no container may take its place.
 	InFlight, Supersedable bool
-	// NoDecrease is why the pod must not be lowered below its declared limits, and while it is not capped
-	// not at all; "": it may be.
+	// NoDecrease is why the pod must not be lowered below its declared limits, and while it is neither capped nor
+	// revoked not at all; "": it may be.
 	NoDecrease reasons.Reason
 	// DecreaseCooldown is the least time between two decreases of this pod, where longer than the config's.
 	DecreaseCooldown time.Duration
@@ -109,6 +111,8 @@ type Pod struct {
 	RetryAt time.Time
 	// Capped: the price bounds the limit, so that an increase takes what others have to give up first.
 	Capped bool
+	// Revoked: its raise above the declared limits was revoked, so they fall to these in one step, without a cooldown.
+	Revoked bool
 	// Queued: a resize of it waits for its turn, so others do not wait for it.
 	Queued bool
 	// WaitsSince is when its increase began to wait for decreases; zero: it does not.

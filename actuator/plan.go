@@ -152,16 +152,20 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why reas
 		}
 		return s.paced(c.Limit, now, p.LastIncrease, cfg.IncreaseCooldown)
 	case p.NoDecrease != "":
-		if want = max(want, c.Declared); p.Restore || !p.Capped || c.Declared == 0 || want >= c.Limit {
+		if want = max(want, c.Declared); p.Restore || !p.Capped && !p.Revoked || c.Declared == 0 || want >= c.Limit {
 			return c.Limit, p.NoDecrease, time.Time{}
 		}
 	}
-	s := step{to: want}
-	if least := scale(c.Limit, 1/cfg.MaxDecreaseFactor).RoundUp(cpu.Quantum); want < least {
+	s, last := step{to: want}, p.LastDecrease
+	least := scale(c.Limit, 1/cfg.MaxDecreaseFactor).RoundUp(cpu.Quantum)
+	if p.Revoked && !p.Restore && 0 < c.Declared && c.Declared < c.Limit {
+		least, last = min(least, c.Declared), time.Time{}
+	}
+	if want < least {
 		// A step that rounds to zero still moves by one quantum.
 		s = step{max(want, min(least, c.Limit-cpu.Quantum)), reasons.StepLimited}
 	}
-	return s.paced(c.Limit, now, p.LastDecrease, max(cfg.DecreaseCooldown, p.DecreaseCooldown))
+	return s.paced(c.Limit, now, last, max(cfg.DecreaseCooldown, p.DecreaseCooldown))
 }
 
 // step is one change of a container's limit, and why it is not a full one.

@@ -89,6 +89,7 @@ func pods(t *rapid.T) []Pod {
 			Stale:        rapid.IntRange(0, 5).Draw(t, "stale") == 0,
 			InFlight:     rapid.IntRange(0, 3).Draw(t, "in flight") == 0,
 			Supersedable: rapid.Bool().Draw(t, "supersedable"), Capped: rapid.Bool().Draw(t, "capped"),
+			Revoked:      rapid.Bool().Draw(t, "revoked"),
 			NoDecrease:   rapid.SampledFrom([]reasons.Reason{"", "", reasons.PodNotReady}).Draw(t, "no decrease"),
 			LastDecrease: ago.Draw(t, "decrease"), LastIncrease: ago.Draw(t, "increase"),
 			RetryAt: rapid.SampledFrom([]time.Time{{}, {}, now.Add(time.Minute)}).Draw(t, "retry"),
@@ -155,7 +156,10 @@ func breaks(cfg Config, s Step, p Pod) string {
 		if p.Restore {
 			c.Floor, c.Ceiling = c.Declared, c.Declared
 		}
-		least := min(scale(ch.From, 1/cfg.MaxDecreaseFactor), ch.From-cpu.Quantum)
+		least, last := min(scale(ch.From, 1/cfg.MaxDecreaseFactor), ch.From-cpu.Quantum), p.LastDecrease
+		if p.Revoked && !p.Restore && ch.From > c.Declared {
+			least, last = min(least, c.Declared), time.Time{}
+		}
 		switch {
 		case ch.From != c.Limit || ch.To == ch.From:
 			return "starts from another limit, or changes nothing"
@@ -165,10 +169,10 @@ func breaks(cfg Config, s Step, p Pod) string {
 			return "leaves its bounds"
 		case ch.To < ch.From && ch.To < least:
 			return "lowers by more than a step"
-		case ch.To < ch.From && now.Sub(p.LastDecrease) < cfg.DecreaseCooldown:
+		case ch.To < ch.From && now.Sub(last) < cfg.DecreaseCooldown:
 			return "lowers within the cooldown"
-		case ch.To < ch.From && p.NoDecrease != "" && (p.Restore || !p.Capped || ch.To < c.Declared):
-			return "lowers a pod that must not be, where that takes more than a loan"
+		case ch.To < ch.From && p.NoDecrease != "" && (p.Restore || !p.Capped && !p.Revoked || ch.To < c.Declared):
+			return "lowers a pod that must not be, where that takes more than its raise"
 		}
 	}
 	return ""
@@ -232,6 +236,35 @@ func TestDecreasesAreGradual(t *testing.T) {
 		"it waits for the one step that is left":   {lowered(700, 4*time.Second), 0, reasons.CoolingDown, time.Second},
 		"2000m / 1.5 is rounded up":                {lowered(2000, 5*time.Second), 1340, reasons.StepLimited, 5 * time.Second},
 		"a pod that is not Ready is left as it is": {notReady, 0, reasons.PodNotReady, 0},
+	})
+}
+
+// TestRaisesAreRevokedInOneStep: what is above the declared limit of 500m goes at once, what is below it in steps.
+func TestRaisesAreRevokedInOneStep(t *testing.T) {
+	revoked := func(p Pod) Pod {
+		p.Revoked = true
+		return p
+	}
+	expect(t, map[string]planned{
+		"to the declared limit":      {revoked(one(3000, 500)), 500, reasons.Settled, 0},
+		"above it":                   {revoked(one(3000, 700)), 700, reasons.Settled, 0},
+		"below it":                   {revoked(one(3000, 300)), 500, reasons.StepLimited, 5 * time.Second},
+		"from the declared limit on": {revoked(one(500, 300)), 340, reasons.StepLimited, 5 * time.Second},
+		"without a cooldown": {
+			revoked(with(one(3000, 500), func(p *Pod) { p.LastDecrease, p.DecreaseCooldown = now.Add(-time.Second), 5*time.Minute })), 500, reasons.Settled, 0,
+		},
+		"with one below the declared limit": {
+			revoked(with(one(500, 300), func(p *Pod) { p.LastDecrease = now.Add(-4 * time.Second) })), 0, reasons.StepLimited, time.Second,
+		},
+		"a pod in trouble, too": {
+			revoked(with(one(3000, 300), func(p *Pod) { p.NoDecrease = reasons.PodNotReady })), 500, reasons.Settled, 0,
+		},
+		"which stays at its declared limit": {
+			revoked(with(one(500, 300), func(p *Pod) { p.NoDecrease = reasons.PodNotReady })), 0, reasons.PodNotReady, 0,
+		},
+		"a restore in steps": {
+			revoked(with(one(3000, 0), func(p *Pod) { p.Restore, p.InSteps = true, true })), 2000, reasons.StepLimited, 5 * time.Second,
+		},
 	})
 }
 

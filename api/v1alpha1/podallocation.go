@@ -178,6 +178,12 @@ type Decision struct {
 	// FloorsExceedSupply is true when the floors of the node's pods together exceed the supply.
 	// +optional
 	FloorsExceedSupply bool `json:"floorsExceedSupply,omitempty"`
+	// RevokedForSeconds is for how long after ObservedAt the pod is not raised above its declared limit, as a raise was
+	// revoked; 0: none was.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=300
+	RevokedForSeconds int32 `json:"revokedForSeconds"`
 	// ObservedAt is when the agent read the counters behind this decision, on the node's clock.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=string

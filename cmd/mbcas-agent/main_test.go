@@ -31,9 +31,9 @@ func TestParse(t *testing.T) {
 		"outside of a pod": {args: []string{"--node-name=n2"}, check: func(s settings) bool {
 			return s.agent.Namespace == "mbcas-system" && s.agent.Holder == "n2" && s.agent.Kernel.OwnPod == ""
 		}},
-		"stall signals": {args: []string{"--memory-io-pressure"}, env: pod, check: func(s settings) bool { return s.agent.Kernel.MemoryIOPressure }},
-		"no looks":      {args: []string{"--look-interval=0"}, env: pod, check: func(s settings) bool { return s.agent.Round.LookInterval == 0 }},
-		"bad look":      {args: []string{"--look-interval=10ms"}, env: pod, bad: "LookInterval"},
+		"stall signals":            {args: []string{"--memory-io-pressure"}, env: pod, check: func(s settings) bool { return s.agent.Kernel.MemoryIOPressure }},
+		"no looks":                 {args: []string{"--look-interval=0"}, env: pod, check: func(s settings) bool { return s.agent.Round.LookInterval == 0 }},
+		"bad look":                 {args: []string{"--look-interval=10ms"}, env: pod, bad: "LookInterval"},
 		"no node":                  {bad: "no node"},
 		"bad interval":             {args: []string{"--interval=1h"}, env: pod, bad: "want 100ms to 10s"},
 		"bad reserve":              {args: []string{"--reserve=1"}, env: pod, bad: "Reserve"},

@@ -17,9 +17,9 @@
 //     empty state.
 //   - PanicCostsItsPod: a panic about one pod sets that pod aside, and the round goes on.
 //   - LooksBetweenRounds: the counters of some pods are looked at every LookInterval while a limit could be
-//     raised, and never so late that the next round waits.
+//     raised or a raise revoked, and never so late that the next round waits.
 //   - PanicCostsTheLooks: a panic in a look costs the looks until the next round, and no estimate.
-//   - LooksAreWrittenFirst: what a look raises is written before the other decisions, in place of an older
+//   - LooksAreWrittenFirst: what a look decides is written before the other decisions, in place of an older
 //     one about the pod, and never beside one that is in flight.
 //   - StuckRoundStopsTheHeartbeat: the Lease is renewed only while rounds complete.
 //   - HeartbeatsSpread: agents renew their Leases 20 to 30 s apart and back off with jitter, so that

@@ -36,7 +36,7 @@ func (l *roundLoop) watchPods(s *snapshot, watch []int) {
 	}
 }
 
-// look raises pods between two rounds.
+// look raises pods between two rounds, and revokes raises.
 func (l *roundLoop) look(now time.Time) {
 	if len(l.watch) == 0 {
 		return
@@ -47,12 +47,11 @@ func (l *roundLoop) look(now time.Time) {
 	state, out := round.Look(l.cfg, l.state, sample)
 	l.state = state
 	l.record.Look(record.Look{At: now, Sample: sample}, &out)
-	l.raiseBetweenRounds(now, out)
+	l.publishBetweenRounds(now, out)
 }
 
-// A round takes rates from two samples of all pods, and counts samples, so one before its time would learn
-// from too little. A pod that starts between two rounds is taken in alone instead: its counters are read
-// at once, and then by looks.
+// A round takes rates from two samples of all pods, and counts samples, so one before its time would learn from too
+// little. A pod that starts between two rounds is taken in alone instead: it is read at once, and then by looks.
 
 // joinInterval is the least time between two such reads.
 const joinInterval = 250 * time.Millisecond
@@ -84,11 +83,11 @@ func (l *roundLoop) join(now time.Time) {
 	l.state = state
 	l.record.Join(record.Join{At: now, Pods: extended.Pods[first:], Sample: sample}, namesOf(extended.Refs[first:]), &out)
 	l.watchPods(extended, out.Watch)
-	l.raiseBetweenRounds(now, out)
+	l.publishBetweenRounds(now, out)
 }
 
-// raiseBetweenRounds queues what a look or a join has decided.
-func (l *roundLoop) raiseBetweenRounds(now time.Time, out round.Output) {
+// publishBetweenRounds queues what a look or a join has decided.
+func (l *roundLoop) publishBetweenRounds(now time.Time, out round.Output) {
 	if len(out.Decisions) == 0 {
 		l.metrics.looks.completed.Inc()
 		return
@@ -104,8 +103,7 @@ func (l *roundLoop) recoverLook() {
 		l.watch, l.watched = nil, nil
 		l.record.Panicked(time.Now())
 		l.metrics.looks.panicked.Inc()
-		l.log.Error("look panicked, so limits are raised by rounds alone until the next one", "panic", r,
-			"stack", string(debug.Stack()))
+		l.log.Error("look panicked, so there is none until the next round", "panic", r, "stack", string(debug.Stack()))
 	}
 }
 

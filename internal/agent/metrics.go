@@ -35,7 +35,7 @@ func newMetrics() *metrics {
 	m.rounds.completed = rounds.WithLabelValues("completed")
 	m.rounds.skipped = rounds.WithLabelValues("skipped")
 	m.rounds.panicked = rounds.WithLabelValues("panicked")
-	looks := counters("mbcas_agent_looks_total", "Looks between two rounds, by result; raised means completed, and that it raised a limit.")
+	looks := counters("mbcas_agent_looks_total", "Looks between two rounds, by result; raised means completed, and that it raised a limit or revoked a raise.")
 	m.looks.completed = looks.WithLabelValues("completed")
 	m.looks.raised = looks.WithLabelValues("raised")
 	m.looks.panicked = looks.WithLabelValues("panicked")

@@ -89,7 +89,7 @@ func TestPatch(t *testing.T) {
 			"desiredCPULimit": "600m",
 			"containers":      []any{map[string]any{"name": "app", "cpuLimit": "600m"}},
 			"decision": map[string]any{
-				"demand": "900m", "usage": "480m", "throttledPercent": 61.0, "coordinationPercent": nil, "cpuPressurePercent": nil, "memoryPressurePercent": nil, "ioPressurePercent": nil, "budget": 200.0, "price": "0.333",
+				"demand": "900m", "usage": "480m", "throttledPercent": 61.0, "coordinationPercent": nil, "cpuPressurePercent": nil, "memoryPressurePercent": nil, "ioPressurePercent": nil, "revokedForSeconds": 0.0, "budget": 200.0, "price": "0.333",
 				"floor": "110m", "ceiling": "2000m", "boundBy": "Price", "floorsExceedSupply": false, "observedAt": "2026-01-02T03:04:05.000000Z",
 			},
 		},

@@ -31,11 +31,7 @@ func report(r *roundResult) allocation.RoundReport {
 	}
 	for _, d := range r.Output.Decisions {
 		p := podReport(r.Snapshot.Refs[d.Pod], d)
-		for _, c := range r.Snapshot.Pods[d.Pod].Containers {
-			if c.Limited() {
-				p.Limit += c.Limit
-			}
-		}
+		p.Limit = r.Snapshot.Pods[d.Pod].Pod.Limit()
 		out.Pods = append(out.Pods, p)
 	}
 	return out

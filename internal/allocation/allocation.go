@@ -74,7 +74,8 @@ func DecisionSpec(d round.Decision, w demand.Weights, n round.NodeDecision, obse
 		Budget: int64(d.Budget), PriorityPercent: w.PriorityPercent,
 		Price: d.Price, Floor: min(d.Floor, cpu.Largest), Ceiling: min(d.Ceiling, cpu.Largest),
 		BoundBy: v1alpha1.BoundBy(d.Bound.String()), FloorsExceedSupply: n.FloorsExceedSupply,
-		ObservedAt: metav1.NewMicroTime(observed), CPUPressurePercent: percentOf(d.Pressure),
+		RevokedForSeconds: int32(math.Ceil(d.RevokedFor.Seconds())),
+		ObservedAt:        metav1.NewMicroTime(observed), CPUPressurePercent: percentOf(d.Pressure),
 	}
 	if w.CoordinationPercent > 0 {
 		decision.CoordinationPercent = &w.CoordinationPercent

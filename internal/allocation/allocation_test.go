@@ -104,6 +104,16 @@ func TestFactsAndSpecAgree(t *testing.T) {
 	if diff := cmp.Diff(want, Published(pa)); diff != "" {
 		t.Errorf("what was written reads otherwise:\n%s", diff)
 	}
+	d.RevokedFor = 9200 * time.Millisecond
+	pa.Spec = DecisionSpec(d, demand.Weights{}, round.NodeDecision{}, at)
+	if got := DecisionOf(pa, 0, 0, 0).RevokedFor; got != 10*time.Second { // never shorter
+		t.Errorf("a raise that is revoked for %v reads as %v", d.RevokedFor, got)
+	}
+	for made, want := range map[time.Duration]time.Duration{4 * time.Second: 6 * time.Second, time.Hour: 0} {
+		if got := DecisionOf(pa, made, 0, 0).RevokedFor; got != want { // whatever the agent has confirmed since
+			t.Errorf("after %v it is revoked for %v, want %v", made, got, want)
+		}
+	}
 	d.Price = 2.0 / 57_600 // budgets of 2 on a node of 64 cores
 	if got := Published(&v1alpha1.PodAllocation{Spec: DecisionSpec(d, demand.Weights{}, round.NodeDecision{}, at)}).Price; got == 0 {
 		t.Error("a small price that holds a pod reads as none")
@@ -115,7 +125,7 @@ func TestFactsAndSpecAgree(t *testing.T) {
 	var given *v1alpha1.Constraints
 	planned := func() actuator.Pod {
 		facts := Facts(p, pa.Status.DeclaredLimits, 2000, given)
-		return facts.Planned(DecisionOf(pa, 0, 0).Limits, false)
+		return facts.Planned(DecisionOf(pa, 0, 0, 0).Limits, false)
 	}
 	state := actuator.Pod{UID: "u-1", Containers: []actuator.Container{
 		{Name: "app", Limit: 500, Declared: 500, Floor: 110, Ceiling: 2000, Desired: 800},
@@ -166,7 +176,7 @@ func TestDecisionOfThrottledPod(t *testing.T) {
 	for percent, want := range map[int32]bool{0: false, 9: false, 10: true, 100: true} {
 		pa := &v1alpha1.PodAllocation{}
 		pa.Spec.Decision = &v1alpha1.Decision{ThrottledPercent: percent}
-		if got := DecisionOf(pa, 0, 0).Throttled; got != want {
+		if got := DecisionOf(pa, 0, 0, 0).Throttled; got != want {
 			t.Errorf("throttled in %d %% of its periods: %v, want %v", percent, got, want)
 		}
 	}

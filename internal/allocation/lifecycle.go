@@ -105,9 +105,9 @@ func observe(p *lifecycle.Pod, s *corev1.ContainerStatus) {
 	}
 }
 
-// DecisionOf is the decision of a PodAllocation, at that age, which the agent has not stood by for so
-// long; nil: none yet.
-func DecisionOf(pa *v1alpha1.PodAllocation, age, unconfirmed time.Duration) *lifecycle.Decision {
+// DecisionOf is the decision of a PodAllocation, made so long ago, of that age by what the agent stands by, and which
+// it has not stood by for so long; nil: none yet.
+func DecisionOf(pa *v1alpha1.PodAllocation, made, age, unconfirmed time.Duration) *lifecycle.Decision {
 	if len(pa.Spec.Containers) == 0 && pa.Spec.Decision == nil {
 		return nil
 	}
@@ -115,6 +115,7 @@ func DecisionOf(pa *v1alpha1.PodAllocation, age, unconfirmed time.Duration) *lif
 	if d := pa.Spec.Decision; d != nil {
 		decision.Price, decision.Demand, decision.Budget = d.Price, d.Demand, market.Budget(d.Budget)
 		decision.AtFloor = d.BoundBy == v1alpha1.BoundByFloor
+		decision.RevokedFor = max(0, time.Duration(d.RevokedForSeconds)*time.Second-made)
 		decision.Throttled = float64(d.ThrottledPercent) >= 100*demand.DefaultConfig().ThrottleThreshold
 	}
 	return decision

@@ -170,7 +170,7 @@ func useOf(p *replay.Pod, rates sense.PodRates) (u use) {
 func (c *Counter) of(p *replay.Pod) *counted {
 	known := c.pods[p.UID]
 	if known == nil && !p.Unmanaged && c.about(p.Name) {
-		known = &counted{Pod: Pod{Name: p.Name}, limit: LimitOf(p.PodInput)}
+		known = &counted{Pod: Pod{Name: p.Name}, limit: p.Pod.Limit()}
 		c.pods[p.UID] = known
 	}
 	return known
@@ -181,7 +181,7 @@ func (c *Counter) measured(in *replay.Pod, u use, elapsed time.Duration, hasIdle
 	if p == nil {
 		return
 	}
-	if limit := LimitOf(in.PodInput); limit != p.limit {
+	if limit := in.Pod.Limit(); limit != p.limit {
 		p.limit = limit
 		p.Changes++
 	}
@@ -264,7 +264,7 @@ func (c *Counter) published(in *replay.Pod, d *round.Decision) {
 		was += l
 	}
 	if was == 0 {
-		was = LimitOf(in.PodInput)
+		was = in.Pod.Limit()
 	}
 	if d.Limit == p.decided { // it was counted, and could not be published yet
 		return
@@ -275,16 +275,6 @@ func (c *Counter) published(in *replay.Pod, d *round.Decision) {
 	case d.Limit < was:
 		p.Lowers++
 	}
-}
-
-// LimitOf is the sum of the limits in a pod's spec.
-func LimitOf(p round.PodInput) (sum cpu.Milli) {
-	for _, c := range p.Containers {
-		if c.Limited() {
-			sum += c.Limit
-		}
-	}
-	return sum
 }
 
 // over is an amount of CPU above 0, for a time.

@@ -161,7 +161,7 @@ func TestStaleMovesNothing(t *testing.T) {
 		t.Helper()
 		p.pa.Spec.Decision = &v1alpha1.Decision{ObservedAt: metav1.NewMicroTime(noon.Add(observed))}
 		s.now = noon.Add(at)
-		if got := p.decisionAge(s, freeze); got != want {
+		if _, got := p.decisionAge(s, freeze); got != want {
 			t.Errorf("a decision of %v at %v has the age %v, want %v", observed, at, got, want)
 		}
 	}

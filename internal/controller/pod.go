@@ -97,8 +97,8 @@ func (r *Reconciler) pod(
 	if p.pa != nil {
 		allocation.NoteOthers(f, p.pod, p.pa.CreationTimestamp)
 		f.Recorded, f.Status = true, allocation.StatusOf(&p.pa.Status).Bounded(r.Config.Config, s.now)
-		age := p.decisionAge(s, r.Config.FreezeAfter)
-		f.Decision = allocation.DecisionOf(p.pa, age, rec.decision.Unconfirmed(!s.node.unconfirmed.Has(p.pod.UID), s.now))
+		made, stood := p.decisionAge(s, r.Config.FreezeAfter)
+		f.Decision = allocation.DecisionOf(p.pa, made, stood, rec.decision.Unconfirmed(!s.node.unconfirmed.Has(p.pod.UID), s.now))
 	} else {
 		rec.status = nil // of a PodAllocation that is gone
 	}
@@ -168,22 +168,22 @@ func (r *Reconciler) constrain(
 	return hpa
 }
 
-// decisionAge is the time since the agent is known to have stood by its decision: since the last
-// renewal of its Lease, where that confirms it.
-func (p *podState) decisionAge(s *snapshot, freeze time.Duration) time.Duration {
+// decisionAge is the time since the agent made its decision, and since it is known to have stood by it: since the
+// last renewal of its Lease, where that confirms it.
+func (p *podState) decisionAge(s *snapshot, freeze time.Duration) (made, stood time.Duration) {
 	if s.told[p.pod.UID] == nil {
 		p.rec.untold = s.now
 	}
 	d := p.pa.Spec.Decision
 	if d == nil {
-		return 0
+		return 0, 0
 	}
-	age := p.rec.decision.Age(d.ObservedAt.Time, s.now, liveness.Believed(d.ObservedAt.Time, s.now, freeze))
+	made = p.rec.decision.Age(d.ObservedAt.Time, s.now, liveness.Believed(d.ObservedAt.Time, s.now, freeze))
 	told := s.now.Sub(p.rec.untold) - kube.CacheLag // of a pod that it is not told of, the agent says nothing
 	if !s.node.unconfirmed.Has(p.pod.UID) && s.node.LeaseAge < told {
-		age = min(age, s.node.LeaseAge)
+		return made, min(made, s.node.LeaseAge)
 	}
-	return age
+	return made, made
 }
 
 // inDoubt says whether another client, or this one before a restart, seems to have changed the pod. Two

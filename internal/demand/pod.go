@@ -2,6 +2,7 @@ package demand
 
 import (
 	"math"
+	"slices"
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/market"
@@ -23,6 +24,40 @@ type Pod struct {
 	// or without a limit.
 	Unmanaged  bool
 	Containers []Container
+}
+
+// Limit is its limit, the sum of those of its limited containers.
+func (p Pod) Limit() (sum cpu.Milli) {
+	for _, c := range p.Containers {
+		if c.Limited() {
+			sum += c.Limit
+		}
+	}
+	return sum
+}
+
+// Most is the highest total limit of its limited containers.
+func (p Pod) Most() (sum cpu.Milli) {
+	for _, c := range p.Containers {
+		if c.Limited() {
+			sum += c.Ceiling
+		}
+	}
+	if p.Ceiling > 0 {
+		return min(sum, p.Ceiling)
+	}
+	return sum
+}
+
+// AtDeclared is the pod with the declared limits of its containers as their ceilings, or the floors that are higher.
+func (p Pod) AtDeclared() Pod {
+	p.Containers = slices.Clone(p.Containers)
+	for i := range p.Containers {
+		if c := &p.Containers[i]; c.Limited() {
+			c.Ceiling = min(c.Ceiling, max(c.DeclaredLimit(), c.Floor))
+		}
+	}
+	return p
 }
 
 // Weights are the factors on the request of a pod that give its budget.
@@ -52,6 +87,9 @@ type Container struct {
 
 // Limited says whether the container has a CPU limit, so that the market may change it.
 func (c Container) Limited() bool { return c.Declared > 0 && c.Limit > 0 }
+
+// DeclaredLimit is the declared limit as far as the ceiling allows it, in whole quanta.
+func (c Container) DeclaredLimit() cpu.Milli { return min(c.Declared.RoundUp(cpu.Quantum), c.Ceiling) }
 
 // PriorityMultiplier is the factor of a PriorityClass value on the budget: 1 up to 1000 and without
 // a class, 1/2 below 0, above 1000 1 + log2(v/1000)/2, at most 8.

@@ -4,12 +4,14 @@
 // and except for a share that saturating pods leave to others. What declared limits give a pod is the
 // disagreement point of the market (Nash 1950, The Bargaining Problem, Econometrica 18): the weighted max-min
 // division of the node's CPU by requests, as the kernel's weights divide it. A pod that is raised above its
-// declared limit may still take what declared limits give another one.
+// declared limit may take what declared limits give another one until its raise is revoked.
 //
 // What it promises, each a test of the same name:
 //   - SaturatesMostOfTheTime: a pod saturates if it takes all it can get for more than three quarters of the time,
 //     which counts only while its limit is at least the declared one; and until it takes less.
 //   - GivenIsWhileItIsGiven: what declared limits give a pod now and then counts with what they give it then.
+//   - RevocationsAreRare: after a revoked raise a pod waits for the next one, longer each time.
+//   - OnlyRaisesAboveDeclaredLimitsAreRecent: and not those while a price caps pods.
 //   - WaitingPodsClaim: what a pod keeps falls while pods of higher priority wait, and does not rise for claimLasts.
 package disagreement
 

@@ -18,7 +18,12 @@ func boost(s *state) verdict {
 	if limits == nil {
 		return next
 	}
-	if s.Recheck(until); s.pod.limitedByPrice() { // a boost is a loan
+	s.Recheck(until)
+	if s.pod.limitedByPrice() { // a boost is a raise as any other
+		return next
+	}
+	if d := s.pod.Decision; d != nil && d.RevokedFor > 0 {
+		s.Recheck(s.now.Add(d.RevokedFor))
 		return next
 	}
 	s.boosted = limits

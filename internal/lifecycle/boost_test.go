@@ -125,7 +125,15 @@ func TestLoansEndWithScarcity(t *testing.T) {
 		"it is no more Ready":    {func(p *Pod) { p.Memory.FirstReady = noon.Add(-30 * time.Minute) }, 500},
 		"decided above declared": {func(p *Pod) { p.Decision.Limits = app(800) }, 800},
 		"the price bounds none":  {func(p *Pod) { p.Decision.Price = 0 }, 1500},
-		"below its declared":     {func(p *Pod) { p.Containers[0].Limit, p.Containers[0].InForce, p.Status.Applied = 400, 400, app(400) }, 400},
+		"its raise was revoked": {
+			func(p *Pod) {
+				p.Decision = &Decision{Limits: app(500), Demand: 500, Budget: 100, RevokedFor: 10 * time.Second}
+			}, 500,
+		},
+		"its raise may be made again": {
+			func(p *Pod) { p.Decision = &Decision{Limits: app(500), Demand: 500, Budget: 100} }, 1500,
+		},
+		"below its declared": {func(p *Pod) { p.Containers[0].Limit, p.Containers[0].InForce, p.Status.Applied = 400, 400, app(400) }, 400},
 	} {
 		p := starting(5 * time.Second)
 		p.Containers[0].Limit, p.Containers[0].InForce, p.Containers[0].PossiblyOwn, p.Status.Applied = 1500, 1500, true, app(1500)

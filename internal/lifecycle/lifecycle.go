@@ -23,8 +23,8 @@
 //     why.
 //   - BoostEndsOnce: a start-up boost ends when the pod has been Ready for its grace, and at the latest after
 //     its longest time; neither a restart nor a lost readiness begins another.
-//   - LoansEndWithScarcity: while the price caps a pod, neither a boost nor a hold-off leaves it more than its
-//     declared limit or what the market gives it.
+//   - LoansEndWithScarcity: while the price caps a pod, or its raise is revoked, neither a boost nor a hold-off
+//     leaves it more than its declared limit or what the market gives it.
 //   - UnreadyPodsLoseTheirBoost: a pod that was never Ready is lowered as decided from ten minutes after its
 //     start on, and not below its declared limits.
 //   - ABoostIsFollowed: a boost that the kubelet did not begin with is in flight like any resize.

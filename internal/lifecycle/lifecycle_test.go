@@ -145,6 +145,7 @@ func drawn(t *rapid.T, i int) (Pod, constraint) {
 	if !one("undecided", 4) {
 		p.Decision = &Decision{Limits: Limits{{"app", limit("desired")}}}
 		p.Decision.Price = rapid.SampledFrom([]market.Price{0, 1.5}).Draw(t, "price")
+		p.Decision.RevokedFor = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second}).Draw(t, "revoked for")
 		p.Decision.Age = rapid.SampledFrom([]time.Duration{0, 0, 0, 59 * time.Second, time.Minute, time.Hour}).Draw(t, "age")
 	}
 	drawStatus(t, &p, now, limit, before)
@@ -252,6 +253,7 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 		harm := noon.Sub(s.LastHarmfulDecrease)
 		harmed := !s.LastHarmfulDecrease.IsZero() && harm < cfg.RollbackHoldOff
 		lowers := ch.To < ch.From
+		revoked := p.Decision != nil && p.Decision.RevokedFor > 0 && lowers && ch.To >= p.Declared.Total()
 		if !lowers && p.Containers[0].NotRunning {
 			return "raises a container that does not run"
 		}
@@ -261,19 +263,21 @@ func breaks(cfg Config, n Node, p Pod, c constraint, t Task) string {
 			case t.Purpose == Startup && (lowers || float64(ch.To) > p.StartupBoost*float64(p.Declared.Total())+0.001 && ch.To > floor &&
 				(p.Decision == nil || ch.To > p.Decision.Limits.Total())):
 				return "a start-up boost lowers, or exceeds its factor"
+			case t.Purpose == Startup && p.Decision != nil && p.Decision.RevokedFor > 0:
+				return "boosts a pod whose raise was revoked"
 			case t.Purpose == Startup && p.Ready && noon.Sub(p.ReadySince) >= cfg.BoostGrace:
 				return "boosts a pod that is Ready"
 			case ch.To < floor || ch.To > max(floor, ceiling) && !lowers:
 				return "outside floor and ceiling"
-			case lowers && !p.Ready && (p.StartupBoost <= 1 || p.UnreadySince.IsZero() || noon.Sub(p.UnreadySince) < 10*time.Minute):
+			case lowers && !p.Ready && !revoked && (p.StartupBoost <= 1 || p.UnreadySince.IsZero() || noon.Sub(p.UnreadySince) < 10*time.Minute):
 				return "lowers a pod that is not Ready, and was not for ten minutes after a boost"
 			case lowers && !p.Ready && ch.To < min(p.Declared.Total(), max(floor, ceiling)):
 				return "lowers a pod that is not Ready below its declared limit"
 			case lowers && (p.NoDecrease != "" || harmed) && ch.To < p.Declared.Total() && ch.From <= max(floor, ceiling):
 				return "lowers a pod below its declared limit that must not be decreased, and is not above its ceiling"
-			case lowers && harmed && harm < cfg.RollbackWindow:
+			case lowers && harmed && harm < cfg.RollbackWindow && !revoked:
 				return "lowers a pod that a decrease harmed just now"
-			case lowers && p.HPA && !s.LastDecrease.IsZero() && noon.Sub(s.LastDecrease) < cfg.HPACooldown:
+			case lowers && !revoked && p.HPA && !s.LastDecrease.IsZero() && noon.Sub(s.LastDecrease) < cfg.HPACooldown:
 				return "lowers a pod of an HPA again within the cooldown"
 			}
 		case Repair:

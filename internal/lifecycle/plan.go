@@ -25,6 +25,7 @@ func leaveToPlan(s *state) verdict {
 	s.plan.RetryAt = s.pod.Memory.RetryAt
 	s.plan.Capped = s.pod.limitedByPrice() && s.Purpose != Startup
 	s.plan.Queued, s.plan.WaitsSince = s.pod.Queued, s.pod.Memory.WaitsSince
+	s.plan.Revoked = s.pod.Decision != nil && s.pod.Decision.RevokedFor > 0
 	s.planRestore()
 	if s.pod.HPA {
 		s.plan.DecreaseCooldown = s.cfg.HPACooldown

@@ -205,6 +205,9 @@ type Decision struct {
 	Budget      market.Budget
 	// AtFloor: the floor binds the limit.
 	AtFloor bool
+	// RevokedFor is for how much longer the pod is not raised above its declared limit, as a raise was revoked; 0: it may
+	// be.
+	RevokedFor time.Duration
 	// Throttled: a container was throttled in enough of its periods to count.
 	Throttled bool
 }

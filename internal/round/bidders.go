@@ -19,12 +19,14 @@ type bidder struct {
 	latestDemand cpu.Milli  // demand of the last tick alone
 	usage        cpu.Milli  // in the last tick
 	limit        cpu.Milli  // in the spec of the pod
-	declared     cpu.Milli  // limit that its owner declared
+	declared     cpu.Milli  // limit that its owner declared, as far as the ceiling allows it
 	published    cpu.Milli  // limit in the published decision; 0: none
 	request      cpu.Milli
 	saturating   bool      // see disagreement
 	keeps        float64   // share of its declared limit that each container keeps
 	idle         cpu.Milli // what idle containers leave of that
+	revocableTo  cpu.Milli // the limit to which its raise may be revoked; 0: it may not
+	takesAll     bool      // its raise may be revoked before a look sees that it takes all it can get
 	// The highest throttle ratio among its containers: smoothed, and of the last tick.
 	throttleRatio, latestThrottleRatio float64
 
@@ -131,7 +133,7 @@ func podBidders(
 			b = &in
 			inRequest += c.Request
 			in.limit += c.Limit
-			in.declared += c.Declared
+			in.declared += c.DeclaredLimit()
 			in.published += p.Published.Limits[c.Name]
 			in.bid.Floor += c.BidFloor()
 			in.minLimit += c.Floor

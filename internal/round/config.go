@@ -43,7 +43,8 @@ type Config struct {
 	// CapBand is how far, as a share, the demand of an uncapped pod must exceed its budget line for the pod to be
 	// capped. Larger is steadier; smaller leaves less of other shares to pods just above their own.
 	CapBand float64
-	// Disagreement is what pods keep at any price of what declared limits give them; its zero value: nothing.
+	// Disagreement is what pods keep at any price of what declared limits give them; its zero value: nothing, and no
+	// limit is revocable.
 	Disagreement disagreement.Config
 	// TrimGain is how much of the relative error between measured usage and supply is added to the exponent of the
 	// price per second; 0 switches the trim off.
@@ -56,9 +57,9 @@ type Config struct {
 	BoundRaises bool
 	// PublishBand is the relative change of a limit that is published.
 	PublishBand float64
-	// PublishInterval is the least time between two published decisions of a pod, except for a raise, and for more
-	// CPU to a throttled container. The first decreases after a time without a price need not wait either, at most
-	// once in this time on a node. Longer costs less; shorter gives the controller fresher targets.
+	// PublishInterval is the least time between two published decisions of a pod. A raise need not wait for it, nor
+	// more CPU to a throttled container, nor a decrease of a pod whose raise was revoked. Longer costs less; shorter
+	// gives the controller fresher targets.
 	PublishInterval time.Duration
 	// QuotaInterval and FiguresInterval are the least times after which a decision is published again although no
 	// limit has changed: the first for the demand of a pod that shares a short quota, the second for what binds the

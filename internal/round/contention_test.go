@@ -86,17 +86,17 @@ func TestIntervalChangesNothing(t *testing.T) {
 		// contended is a node with two saturating pods, and a function that measures the time until a
 		// condition holds.
 		type measure func(what string, want time.Duration, end func(Output) bool)
-		contended := func(t *testing.T, rise, fall float64, before time.Duration) (*fakePod, measure) {
+		contended := func(t *testing.T) (*fakePod, measure) {
 			batch := &fakePod{name: "batch", request: 200, declared: 4000}
 			other := &fakePod{name: "other", request: 200, declared: 4000}
 			w := priceAlone(batch, other)
 			w.interval, w.cfg.LongestGap = interval, 4*interval
-			w.cfg.Demand.Rise, w.cfg.Demand.Fall, w.cfg.FallDelay = rise, fall, 0
+			w.cfg.Demand.Rise, w.cfg.Demand.Fall, w.cfg.FallDelay = 0.3, 1e-6, 0
 			for range w.cfg.Demand.WarmUpSamples + 5 {
 				w.tick()
 			}
 			batch.demand, other.demand = 8000, 8000
-			for begin := w.now; w.now.Sub(begin) < before; {
+			for begin := w.now; w.now.Sub(begin) < time.Minute; {
 				w.tick()
 			}
 			return other, func(what string, want time.Duration, end func(Output) bool) {
@@ -115,10 +115,10 @@ func TestIntervalChangesNothing(t *testing.T) {
 		}
 		released := func(out Output) bool { return out.Node.Released }
 		t.Run(interval.String(), func(t *testing.T) {
-			other, lasts := contended(t, 0.3, 1e-6, time.Minute)
+			other, lasts := contended(t)
 			other.demand = 1100 // a fifth of the supply lies idle
 			lasts("idle CPU is given back", 2*time.Second, released)
-			other, lasts = contended(t, 0.3, 1e-6, time.Minute)
+			other, lasts = contended(t)
 			other.demand = 0
 			lasts("much idle CPU is given back", time.Second, released)
 		})

@@ -17,7 +17,7 @@ func decide(cfg Config, in Input, rates []sense.PodRates, book []bidder, s State
 		}
 		pod := in.Pods[b.pod]
 		d := decideOne(cfg, s, pod, rates[b.pod], b)
-		d.Publish = changeDue(cfg, in.Now, s.price.urgent, pod.Published, d) ||
+		d.Publish = changeDue(cfg, in.Now, pod.Published, d) ||
 			relievesThrottling(cfg, pod, rates[b.pod], d) || waitChanges(cfg, in.Now, pod, b.limit, d) ||
 			figuresDue(cfg, in, pod, d)
 		decisions = append(decisions, d)
@@ -31,6 +31,7 @@ func decideOne(cfg Config, s State, pod PodInput, rates sense.PodRates, b bidder
 		UID: pod.UID, Pod: b.pod, Demand: b.bid.Demand, ThrottleRatio: b.latestThrottleRatio,
 		Budget: b.bid.Budget, Price: s.price.inForce,
 		Floor: b.minLimit, Ceiling: b.bid.Ceiling, Bound: b.bound(cfg, s.price.inForce), Usage: b.usage,
+		RevokedFor: s.raises[pod.UID].RevokedFor(),
 	}
 	for j, c := range pod.Containers {
 		if c.Limited() {
@@ -68,7 +69,7 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 
 // target is the limit that the market leaves a pod.
 //
-// An uncapped pod is never lowered. The price counts on its demand, which is a mean; its bursts beyond that come at
+// An uncapped pod is not lowered, unless its raise is revoked. The price counts on its demand, which is a mean; its bursts beyond that come at
 // other times than those of its neighbours, and a burst that lasts becomes demand. It is raised only when it needs
 // more: each increase costs a resize, which would delay others. Its published limit stands, applied or not.
 func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cpu.Milli {
@@ -116,7 +117,7 @@ func (s State) parts(p demand.Pod, published map[string]cpu.Milli, share float64
 	parts := make([]split.Part, 0, len(p.Containers))
 	for _, c := range p.Containers {
 		if c.Limited() {
-			kept := cpu.FromCores(share * declaredOf(c).Cores()).RoundDown(cpu.Quantum)
+			kept := cpu.FromCores(share * c.DeclaredLimit().Cores()).RoundDown(cpu.Quantum)
 			parts = append(parts, split.Part{
 				Demand: s.estimates[c.ID].Demand(), Floor: max(c.Floor, kept), Ceiling: c.Ceiling, Settable: c.Settable,
 				Limit: max(c.Limit, published[c.Name]),

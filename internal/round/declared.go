@@ -4,7 +4,6 @@ import (
 	"cmp"
 
 	"github.com/mbcas/mbcas/cpu"
-	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/disagreement"
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/internal/split"
@@ -57,7 +56,7 @@ func asDeclared(cfg Config, p PodInput, rates sense.PodRates, b *bidder, full bo
 			share = max(share, r.Pressure.Value)
 		}
 		unknown := full && !r.Pressure.Known
-		d.Declared += declaredOf(c)
+		d.Declared += c.DeclaredLimit()
 		inForce, least = inForce+quota, least+min(c.Declared, c.Ceiling)
 		if share >= disagreement.WaitsFrom || unknown {
 			d.Limit += quota
@@ -76,6 +75,3 @@ func asDeclared(cfg Config, p PodInput, rates sense.PodRates, b *bidder, full bo
 	d.Capped = p.Published.Price > 0 && b.published > 0 && b.published < least && differs(b.published, least, cfg.PublishBand)
 	return d
 }
-
-// declaredOf is the declared limit of a container as far as its ceiling allows it, in whole quanta.
-func declaredOf(c demand.Container) cpu.Milli { return min(c.Declared.RoundUp(cpu.Quantum), c.Ceiling) }

@@ -3,8 +3,8 @@
 //
 // What it promises, each a test of the same name:
 //   - IdleNodeThrottlesNoPod: while CPU is not scarce, the limit of every managed pod that needs more is nearly all
-//     that the others leave, and no limit falls.
-//   - OnlyCappedPodsAreLowered: a pod that is neither capped nor at its floor is never lowered.
+//     that the others leave, and no limit falls unless a raise is revoked.
+//   - OnlyCappedPodsAreLowered: a pod that is neither capped nor at its floor or ceiling is never lowered.
 //   - JustAboveItsShareIsNotCapped: an uncapped pod is capped only when its demand clearly exceeds its budget line.
 //   - NoPodIsLoweredWhileDemandsFit: a price from before lowers no pod, and ends decreases in steps.
 //   - DemandsAroundTheSupplyWriteLittle: which costs next to no publications.
@@ -20,8 +20,8 @@
 //   - PriceLeavesTheShare, SharePriceIsHighest, PriceTurnsThriceAtMost, CapBandMayUseTheReserve: what docs/theory.md
 //     says of the price over time.
 //   - RestartKeepsThePrice: a restart of the agent, a pause, or counters of the node that go back change no limit.
-//   - ScarcityIsSeenAtOnce: usage above the supply for Onset raises the price, however slow the estimates are.
-//   - IntervalChangesNothing: the time to detect contention and its end does not depend on the interval between rounds.
+//   - ScarcityIsSeenAtOnce: two rounds after a throttled pod takes all CPU there is a price.
+//   - IntervalChangesNothing: the time until idle CPU is given back does not depend on the interval between rounds.
 //   - UnreadableIsNotZero: usage of the system or of the pods that cannot be read does not count as 0.
 //   - ReleasesWithContention: the price falls in the tick after contention ends, however slow the estimates are.
 //   - SteadyLoadPublishesNothing: when inputs stop changing, decisions stop changing.
@@ -55,7 +55,10 @@
 //   - SignalDemandIsKeptFree: demand that a DemandSignal adds is kept free, up to the pod's share, and other pods pay
 //     for it; no signal makes a pod count with less than its demand.
 //   - SignalsCapNoPod: a pod's own limit does not depend on its DemandSignal.
-//   - LooksOnlyRaise: no look lowers a limit, or decides about a pod that it does not read.
+//   - LooksRaiseOrRevoke: a look lowers one limit at most, to the declared one, and decides about no pod that it does
+//     not read.
+//   - RaisesAreRevoked, OldRaisesAreRevoked, RevokedPodsWait, SpinnersUseTheNode, ServicesKeepRaises: what pods have above declared limits is
+//     revoked, one pod at a time, when others need it; the wait for the next raise doubles each time.
 //   - LooksRaiseAsTheNextRound: an uncapped pod that is throttled gets without a price from a look what the next round
 //     would give it.
 //   - LooksSayThrottled: the decision of a look says how much the pod is throttled.

@@ -13,8 +13,8 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// A look reads the counters of a few pods between two rounds, and raises limits. A round sees within a second or two
-// that a pod needs more; a look sees it within LookInterval.
+// A look reads the counters of a few pods between two rounds, raises limits, and revokes raises. A round sees within
+// a second or two that a pod needs more, or that CPU is scarce; a look sees it within LookInterval.
 //
 // It raises an uncapped pod that is throttled, to the limit that the next round would give it or, under a price that
 // caps a pod, to what the others leave: a look is too brief to tell a burst from a pod that saturates. And it lowers
@@ -52,12 +52,13 @@ type lookState struct {
 	cores   cpu.Milli        `delta:"-"` // capacity
 	book    []bidder         `delta:"-"`
 	watched []int            `delta:"-"` // indices into the book
+	revoked bool             `delta:"-"` // a look has revoked a raise
 	sample  kernel.Sample    `delta:"-"` // of the look before, or of the round
 
 	newPods   newPodRule                 `delta:"-"`
 	idle      sense.Idle                 `delta:"-"` // of the last tick or look
 	estimates map[string]demand.Estimate `delta:"-"` // with those of new pods; nil: there are none
-	decided   map[string]bool            `delta:"-"` // pods that the round or a look since has raised, by UID
+	decided   map[string]bool            `delta:"-"` // pods that the round has raised, or a look decided about, by UID
 	busy      map[string]busy            // watched pods, by UID
 }
 
@@ -83,16 +84,18 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 	l.cores, l.sample = in.Node.Capacity, in.Sample
 	l.decided = map[string]bool{}
 	for _, d := range decisions { // a look may raise what the round lowers
-		l.decided[d.UID] = d.Publish && d.Limit > limitOf(in.Pods[d.Pod])
+		l.decided[d.UID] = d.Publish && d.Limit > in.Pods[d.Pod].Pod.Limit()
 	}
 	if cfg.LookInterval == 0 || s.samples < cfg.Demand.WarmUpSamples {
 		return l
 	}
-	var capped, near []int
+	var revocable, capped, near []int
 	for i := range book {
 		b := &book[i]
 		switch {
 		case !b.managed:
+		case b.revocableTo > 0:
+			revocable = append(revocable, i)
 		case b.bound(cfg, s.price.inForce) != market.ByNothing:
 			capped = append(capped, i)
 		case s.couldNeedMore(cfg, b, in.Pods[b.pod]):
@@ -101,6 +104,10 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 	}
 	slices.SortStableFunc(capped, func(x, y int) int { return cmp.Compare(book[y].limit, book[x].limit) })
 	slices.SortStableFunc(near, func(x, y int) int { return cmp.Compare(book[y].fullness(), book[x].fullness()) })
+	slices.SortStableFunc(revocable, func(x, y int) int {
+		a, b := &book[x], &book[y]
+		return cmp.Or(cmp.Compare(b.excess(b.usage), a.excess(a.usage)), cmp.Compare(b.excess(b.limit), a.excess(a.limit)))
+	})
 	watch := func(list []int, most int, count int) int {
 		for _, i := range list {
 			if n := len(in.Pods[book[i].pod].Containers); count+n <= most {
@@ -113,7 +120,7 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 	if len(near) > 0 {
 		most = maxWatchedCapped
 	}
-	watch(near, maxWatched, watch(capped, most, 0))
+	watch(near, maxWatched, watch(capped, most, watch(revocable, most, 0)))
 	l.sample.Pods = make([]kernel.PodSample, len(l.watched))
 	l.busy = make(map[string]busy, len(l.watched))
 	for i, j := range l.watched {
@@ -137,16 +144,6 @@ func (s *State) couldNeedMore(cfg Config, b *bidder, p PodInput) bool {
 		(b.warmingUp || b.throttleRatio > 0 || b.fullness() >= nearLimit)
 }
 
-// limitOf is the limit of a pod, that is of its limited containers.
-func limitOf(p PodInput) (sum cpu.Milli) {
-	for _, c := range p.Containers {
-		if c.Limited() {
-			sum += c.Limit
-		}
-	}
-	return sum
-}
-
 // fullness is the demand of the last tick as a share of the limit.
 func (b *bidder) fullness() float64 { return b.latestDemand.Cores() / max(b.limit, 1).Cores() }
 
@@ -168,7 +165,7 @@ type observed struct {
 }
 
 // Look is a look at the pods of Output.Watch, in this order. It consumes the state: use the
-// returned one. Every decision is an increase to publish; no limit is lowered.
+// returned one. Every decision is to be published: an increase, or one raise that is revoked.
 func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 	s.look.node.Released = false
 	before := s.look.sample
@@ -183,16 +180,21 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 		s = s.release(cfg, seen, s.look.idle.CPU, sample)
 	}
 	var decisions []Decision
-	for _, o := range seen {
-		d, raises := s.raise(cfg, o)
-		if !raises {
-			continue
-		}
+	decide := func(d Decision) {
 		if decisions == nil {
 			s.look.decided = maps.Clone(s.look.decided)
 		}
 		s.look.decided[d.UID] = true
 		decisions = append(decisions, d)
+	}
+	s.noteFull(cfg, elapsed)
+	if d, revoked := s.revoke(cfg, seen); revoked {
+		decide(d)
+	}
+	for _, o := range seen {
+		if d, raises := s.raise(cfg, o); raises {
+			decide(d)
+		}
 	}
 	return s, Output{Node: s.look.node, Decisions: decisions}
 }
@@ -233,7 +235,8 @@ func (l *lookState) observe(cfg Config, price market.Price, sample kernel.Sample
 func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	b := s.look.book[o.index]
 	pod := s.look.pods[b.pod]
-	if o.throttled == 0 || o.stopped || s.look.decided[pod.UID] || s.releases.stopped[pod.UID] > 0 ||
+	uncapped := b.bound(cfg, s.price.inForce) == market.ByNothing
+	if o.throttled == 0 || o.stopped || s.look.decided[pod.UID] || pod.IncreaseOnNeed && uncapped || s.releases.stopped[pod.UID] > 0 ||
 		s.look.newPods == raiseWhileIdle && !s.mayRaise(cfg) {
 		return d, false // one that stopped a moment ago and goes on may get nothing by it
 	}

@@ -23,9 +23,10 @@ func contended() (w *world, service, job *fakePod) {
 	return w, service, job
 }
 
-// TestLooksOnlyRaise: no look lowers a limit, or decides about a pod that it does not read.
-func TestLooksOnlyRaise(t *testing.T) {
-	raised := 0
+// TestLooksRaiseOrRevoke: a look lowers one limit at most, to the declared one, and decides about no pod that it does
+// not read.
+func TestLooksRaiseOrRevoke(t *testing.T) {
+	raised, revoked := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		var pods []*fakePod
 		for i := range rapid.IntRange(1, 6).Draw(rt, "pods") {
@@ -50,21 +51,25 @@ func TestLooksOnlyRaise(t *testing.T) {
 				w.round()
 				continue
 			}
-			for _, d := range w.look().Decisions {
-				raised++
-				switch {
+			for i, d := range w.look().Decisions {
+				declared := max(w.pod(d.UID).declared.RoundUp(cpu.Quantum), d.Floor)
+				switch lowered := d.Limit < before[d.UID]; {
+				case !slices.Contains(w.watch, d.UID):
+					rt.Fatalf("%s: set to %v by a look that did not read it", d.UID, d.Limit)
+				case lowered && d.Publish && d.Limit == declared && i == 0:
+					revoked++
 				case !d.Publish || d.Limit <= before[d.UID]:
 					rt.Fatalf("%s: from %v to %v, publish %v", d.UID, before[d.UID], d.Limit, d.Publish)
-				case !slices.Contains(w.watch, d.UID):
-					rt.Fatalf("%s: raised to %v by a look that did not read it", d.UID, d.Limit)
 				case d.Limit > d.Ceiling:
 					rt.Fatalf("%s: %v is above the ceiling %v", d.UID, d.Limit, d.Ceiling)
+				default:
+					raised++
 				}
 			}
 		}
 	})
-	if raised == 0 {
-		t.Error("no look raised a limit")
+	if raised == 0 || revoked == 0 {
+		t.Errorf("looks raised %d limits and revoked %d", raised, revoked)
 	}
 }
 

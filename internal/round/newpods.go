@@ -74,7 +74,7 @@ func Join(cfg Config, s State, pods []PodInput, sample kernel.Sample) (State, Ou
 		return s, Output{Node: l.node, Watch: l.watchedPods()}
 	}
 	first := len(l.pods)
-	l.pods = append(slices.Clip(l.pods), pods...)
+	l.pods = append(slices.Clip(l.pods), s.withRevoked(pods)...)
 	l.rates = append(slices.Clip(l.rates), sense.Compare(s.last, sample, cfg.LongestGap).Pods...)
 	earlier := make([]kernel.PodSample, first, first+len(pods)) // those of the round stay
 	raised := s.takeIn(cfg, s.last, append(earlier, sample.Pods...), func(i int) bool { return i >= first })
@@ -92,6 +92,7 @@ func (s *State) takeIn(
 		l.sample.Pods = nil // those of the round
 	}
 	l.decided, l.estimates = maps.Clone(l.decided), maps.Clone(s.withNewPods().estimates)
+	s.raises = maps.Clone(s.raises)
 	var waiting []int // indices into the book
 	for i, p := range l.pods {
 		if !joins(i) {
@@ -102,6 +103,7 @@ func (s *State) takeIn(
 			continue
 		}
 		l.book = append(l.book, b)
+		s.raises[p.UID] = s.raises[p.UID].Next(b.limit, b.declared, false) // it may be raised from there
 		ratio := firstThrottling(p.Pod, l.rates[i], now[i], before)
 		o := observed{index: len(l.book) - 1, usage: b.usage, throttled: ratio}
 		if l.book[o.index].latestThrottleRatio = ratio; ratio >= needThrottleRatio && s.mayRaise(cfg) {

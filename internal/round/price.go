@@ -18,8 +18,6 @@ type price struct {
 	lowerMax market.Price  // the highest of these lower prices
 	trim     float64       // exponent that corrects the cleared price
 	idleFor  time.Duration // for which CPU has been idle beside a throttled pod
-	urgentAt time.Time     // when a price last began to cap pods and urgent was set
-	urgent   bool          // the first decreases at this price are published at once
 	resumed  bool          // the demand was not known, so the price goes on with the trim that it implies
 	slack    slack         // what all demands left of the supply when that was known last
 }
@@ -33,17 +31,16 @@ const (
 	amplyFit                // enough for the price to fall to zero
 )
 
-// clearing is the input of one update of the price. The update raises the demands in the book to those that the price
-// counts on, and fills in the node.
+// clearing is the input of one update of the price. The update fills in the node.
 type clearing struct {
 	cfg     Config
 	solver  *market.Solver
 	book    []bidder
 	node    *NodeDecision
-	now     time.Time
 	elapsed time.Duration
 	// demandKnown says that the node has enough samples. Until then the price stays.
 	demandKnown bool
+	usable      cpu.Milli // demand within the ceilings
 }
 
 // update moves the price, and says whether it binds.
@@ -69,8 +66,8 @@ func (p price) moved(c clearing) price {
 	idle := lasted(p.idleFor, c.elapsed, c.cfg.Release)
 	cleared := c.clear(problem, idle)
 
-	before, free := p.inForce, !p.binds
-	total := float64(c.node.Demand + c.node.SignalDemand)
+	before := p.inForce
+	total := float64(c.usable + c.node.SignalDemand)
 	switch {
 	case cleared == 0 && (idle || total <= (1-c.cfg.ReleaseBand)*float64(c.node.Supply)):
 		if p = p.moveTo(c.cfg, 0, idle, c.elapsed); p.inForce == 0 {
@@ -92,24 +89,19 @@ func (p price) moved(c clearing) price {
 		p = p.moveTo(c.cfg, min(trimmed, sharePrice(c.solver, problem)), idle, c.elapsed)
 	}
 	p.resumed = false
-	if free && p.inForce > before {
-		// A price that alternates with zero would lower and raise limits each time at once.
-		if p.urgent = p.urgentAt.IsZero() || c.now.Sub(p.urgentAt) >= c.cfg.PublishInterval; p.urgent {
-			p.urgentAt = c.now
-		}
-	}
 	c.node.Price = p.inForce
 	return p
 }
 
 // problem is the market with the smoothed demands.
-func (c clearing) problem() market.Problem {
+func (c *clearing) problem() market.Problem {
 	problem := market.Problem{Supply: c.node.Supply, Bids: make([]market.Bid, len(c.book))}
 	for i := range c.book {
 		b := &c.book[i]
 		problem.Bids[i] = b.bid
 		problem.Bids[i].Demand = b.signalled(b.bid.Demand)
 		c.node.Demand += b.bid.Demand
+		c.usable += min(b.bid.Demand, b.bid.Ceiling)
 		c.node.SignalDemand += problem.Bids[i].Demand - b.bid.Demand
 		if b.managed {
 			c.node.Bidders++

@@ -28,7 +28,7 @@ func TestTrimLeavesTheShare(t *testing.T) {
 		t.Fatalf("the trim alone leaves the saturating pod %vm, which proves nothing", 500/plain)
 	}
 	p = p.update(clearing{
-		cfg: cfg, solver: new(market.Solver), book: book, node: &d, now: epoch, elapsed: time.Second,
+		cfg: cfg, solver: new(market.Solver), book: book, node: &d, elapsed: time.Second,
 		demandKnown: true,
 	})
 	if got := book[0].bid.Limit(p.inForce); got < 1799 || got > 1800 {

@@ -11,14 +11,12 @@ import (
 // from the published one: when a limit changes. The agent's Lease carries the price of the node, and confirms
 // decisions that stay as they are.
 
-// changeDue says whether a decision is published because a limit changes: a raise at once, and so, where urgent, the
-// first decrease after a time without a price; any other change after the publish interval. Without urgent, a
-// decision that was published because demand jumps would delay the decrease that the jump makes necessary by a whole
-// interval.
+// changeDue says whether a decision is published because a limit changes: a raise at once, and so a decrease of a
+// pod whose raise was revoked; any other change after the publish interval.
 //
 // A container is raised by what the pod gains as a whole. What it gets from other containers of the pod follows their
 // demand, which varies all the time, and waits as a decrease does.
-func changeDue(cfg Config, now time.Time, urgent bool, was Published, d Decision) bool {
+func changeDue(cfg Config, now time.Time, was Published, d Decision) bool {
 	if was.At.IsZero() {
 		return true
 	}
@@ -37,8 +35,7 @@ func changeDue(cfg Config, now time.Time, urgent bool, was Published, d Decision
 		}
 		changed = true
 	}
-	firstDecrease := urgent && gain < 0 && was.Price == 0 && d.Price > 0
-	return changed && (firstDecrease || now.Sub(was.At) >= cfg.PublishInterval)
+	return changed && (gain < 0 && d.RevokedFor > 0 && d.Limit-gain > d.Ceiling || now.Sub(was.At) >= cfg.PublishInterval)
 }
 
 // relievesThrottling says whether a throttled container gets more than was published, from the pod as a whole or from

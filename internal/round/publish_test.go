@@ -246,19 +246,18 @@ func TestChangeDue(t *testing.T) {
 		{"no change is not published", 1000, 500, time.Hour, false},
 	} {
 		d := Decision{Limit: c.limit, Containers: []ContainerLimit{{"c", c.limit}}, Demand: c.demand, Price: 1}
-		if got := changeDue(cfg, epoch.Add(c.age), true, was, d); got != c.want {
+		if got := changeDue(cfg, epoch.Add(c.age), was, d); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
-	idle := Published{At: epoch, Limits: was.Limits, Demand: 500}
-	first := Decision{Limit: 800, Containers: []ContainerLimit{{"c", 800}}, Demand: 500, Price: 1}
-	if !changeDue(cfg, epoch.Add(time.Second), true, idle, first) {
-		t.Error("the first decrease after a time without a price waits")
+	low := Decision{Limit: 800, Ceiling: 800, RevokedFor: time.Second, Containers: []ContainerLimit{{"c", 800}}, Demand: 500, Price: 1}
+	if !changeDue(cfg, epoch.Add(time.Second), was, low) {
+		t.Error("a decrease after a raise was revoked waits")
 	}
-	if changeDue(cfg, epoch.Add(time.Second), false, idle, first) {
-		t.Error("the first decrease at an alternating price does not wait")
+	if low.Ceiling = 1000; changeDue(cfg, epoch.Add(time.Second), was, low) {
+		t.Error("a decrease below the declared limit does not wait")
 	}
-	if !changeDue(cfg, epoch, false, Published{}, Decision{}) {
+	if !changeDue(cfg, epoch, Published{}, Decision{}) {
 		t.Error("the first decision is not published")
 	}
 }
@@ -330,35 +329,8 @@ func TestResplitWaits(t *testing.T) {
 		parts := []ContainerLimit{{"app", c.app}, {"proxy", c.proxy}}
 		d := Decision{Limit: c.app + c.proxy, Containers: parts, Demand: 500, Price: 1}
 		rates := sense.PodRates{Containers: []sense.Rate{{}, {ThrottleRatio: c.throttled[0]}, {ThrottleRatio: c.throttled[1]}}}
-		if got := changeDue(cfg, epoch.Add(c.age), true, was, d) || relievesThrottling(cfg, pod, rates, d); got != c.want {
+		if got := changeDue(cfg, epoch.Add(c.age), was, d) || relievesThrottling(cfg, pod, rates, d); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
-	}
-}
-
-// TestAlternatingPriceIsRateLimited: of the times that CPU comes to have a price, one in each PublishInterval has its
-// first decreases published at once.
-func TestAlternatingPriceIsRateLimited(t *testing.T) {
-	cfg := DefaultConfig()
-	cfg.FallDelay = 0
-	p, rises, urgent := price{}, 0, 0
-	for i := range 120 {
-		book, d := contendedBook()
-		if i%2 == 0 {
-			book[0].bid.Demand, d.Usage = 100, 1100
-		}
-		before := p.inForce
-		p = p.update(clearing{
-			cfg: cfg, solver: new(market.Solver), book: book, node: &d, now: epoch.Add(time.Duration(i) * time.Second),
-			elapsed: time.Second, demandKnown: true,
-		})
-		if p.inForce > 0 && before == 0 {
-			if rises++; p.urgent {
-				urgent++
-			}
-		}
-	}
-	if most := int(120*time.Second/cfg.PublishInterval) + 1; rises < 50 || urgent > most || urgent < most/2 {
-		t.Errorf("the price rose %d times, urgently %d times, want %d at most", rises, urgent, most)
 	}
 }

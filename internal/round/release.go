@@ -42,7 +42,7 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 		}
 	}
 	at := sample.Node.At
-	price, lowered := s.price.releasedBy(clearing{cfg: cfg, solver: s.solver, book: book, node: &node, now: at})
+	price, lowered := s.price.releasedBy(clearing{cfg: cfg, solver: s.solver, book: book, node: &node})
 	if !lowered {
 		return s
 	}

@@ -57,7 +57,7 @@ func TestStoppedPodFreesItsCPU(t *testing.T) {
 // it stops, the next looks raise the throttled one.
 func TestStopOnAFullNodeIsSeen(t *testing.T) {
 	w, service, job := contended()
-	service.limit, job.limit = 1500, 4000
+	service.limit, job.limit = 1000, 4000
 	w.pass(w.interval)
 	in := w.input()
 	var out Output

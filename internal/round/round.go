@@ -63,6 +63,9 @@ type State struct {
 	look         lookState
 	releases     releases
 	disagreement disagreement.State
+	raises       map[string]disagreement.Raise // above declared limits, by UID
+	full         bool                          // the last look found hardly any idle CPU
+	fullFor      time.Duration                 // looks since the first such one
 }
 
 // Output is the result of a round.
@@ -71,7 +74,7 @@ type Output struct {
 	Decisions []Decision // one for each managed pod that is not skipped, in the order of the input
 	Skipped   Skipped
 	// Watch are the pods that looks read until the next round, as indices into Input.Pods; empty: no
-	// limit could be raised before it.
+	// limit could be raised before it, and no raise revoked.
 	Watch []int
 }
 
@@ -118,6 +121,8 @@ type Decision struct {
 	Floor         cpu.Milli
 	Ceiling       cpu.Milli
 	Bound         market.Bound
+	// RevokedFor is for how long the pod is not raised above its declared limit, as a raise was revoked.
+	RevokedFor time.Duration
 	// Publish: the decision differs enough from the published one, and its interval has passed.
 	Publish bool
 }
@@ -145,7 +150,8 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	var full bool
 	out.Node, full = s.gauge.Measure(cfg, in.Node, rates.Node)
 
-	in.Pods = withKernelMinimums(in.Pods, rates.Pods)
+	s.passRaises(in.Pods, rates.Node.Elapsed)
+	in.Pods = withKernelMinimums(s.withRevoked(in.Pods), rates.Pods)
 
 	perBudget := coresPerBudget(out.Node.Supply, in.Pods)
 	starvedBelow := 0.0 // no pod starves on a node that is not full
@@ -164,7 +170,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	}
 	s.priced = s.priced || warm
 	s.price = s.price.update(clearing{ // market
-		cfg: cfg, solver: s.solver, book: book, node: &out.Node, now: in.Now, elapsed: rates.Node.Elapsed,
+		cfg: cfg, solver: s.solver, book: book, node: &out.Node, elapsed: rates.Node.Elapsed,
 		demandKnown: warm,
 	})
 	s.setLeftByOthers(book, out.Node, perBudget)
@@ -172,12 +178,15 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		lowerEstimates(cfg, s.estimates, in.Pods, book)
 	}
 
+	s.noteRaises(cfg, in.Pods, book)
 	s.descents = noteDescents(cfg, s.descents, in, book)
 	out.Decisions = decide(cfg, in, rates.Pods, book, s) // decision
 	look := lookState{pods: in.Pods, rates: rates.Pods, node: out.Node, book: book}
 	s.look = newLookState(cfg, s, in, out.Decisions, look)
 	s.addNewPods(cfg, before, in.Sample, &out)
-	out.Watch = s.look.watchedPods()
+	if out.Watch = s.look.watchedPods(); len(out.Watch) == 0 { // no look follows
+		s.full, s.fullFor = false, 0
+	}
 	return s, out
 }
 

@@ -75,7 +75,7 @@ func TestPriceLeavesTheShare(t *testing.T) {
 				now = now.Add(time.Second)
 				d := NodeDecision{Supply: supply, Usage: cpu.Milli(overload * float64(supply)), UsageKnown: true}
 				p = p.update(clearing{
-					cfg: cfg, solver: solver, book: book, node: &d, now: now, elapsed: time.Second, demandKnown: true,
+					cfg: cfg, solver: solver, book: book, node: &d, elapsed: time.Second, demandKnown: true,
 				})
 				counted += time.Second
 				if d.Cleared == 0 && float64(total) > (1-cfg.ReleaseBand)*float64(supply) {
@@ -240,7 +240,7 @@ func (x *extremes) restOf(cfg Config, s constantLoad, at market.Price) (p price,
 		d := NodeDecision{Supply: s.supply, Usage: usage, UsageKnown: true}
 		before := p
 		p = p.update(clearing{
-			cfg: cfg, solver: solver, book: s.book, node: &d, now: now, elapsed: time.Second, demandKnown: true,
+			cfg: cfg, solver: solver, book: s.book, node: &d, elapsed: time.Second, demandKnown: true,
 		})
 		usage = s.use(cfg, p.inForce)
 		e = float64(usage)/float64(s.supply) - 1

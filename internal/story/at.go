@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mbcas/mbcas/internal/benefit"
 	"github.com/mbcas/mbcas/internal/record"
 	"github.com/mbcas/mbcas/internal/replay"
 	"github.com/mbcas/mbcas/internal/round"
@@ -50,8 +49,12 @@ func At(rec *record.Recording, about About, at time.Time) (Answer, error) {
 			d := &f.Output.Decisions[i]
 			if p := &f.Pods[d.Pod]; about(p.Name) && f.Round == nil {
 				a.Pod, a.At = p.Name.String(), f.At()
-				a.Sentences = append(a.Sentences, fmt.Sprintf("At %s its limit was to be raised to %v: %s.",
-					f.At().UTC().Format("15:04:05.0"), d.Limit, why(d, f.Look != nil)))
+				verb, lowered := "raised", d.Limit < p.Pod.Limit()
+				if lowered {
+					verb = "lowered"
+				}
+				a.Sentences = append(a.Sentences, fmt.Sprintf("At %s its limit was to be %s to %v: %s.",
+					f.At().UTC().Format("15:04:05.0"), verb, d.Limit, why(d, f.Look != nil, lowered)))
 			}
 		}
 		return nil
@@ -106,7 +109,7 @@ func ofRound(node string, f *replay.Frame, index int) Answer {
 		a.Sentences = []string{"MBCAS did not manage it at that time: its usage counted, and its limits stayed as they were."}
 		return a
 	case d == nil:
-		a.Sentences = []string{fmt.Sprintf("Its limit was %v, and nothing was decided about it: its counters were too new or not readable, or the kernel had no quota for its limit.", benefit.LimitOf(p.PodInput))}
+		a.Sentences = []string{fmt.Sprintf("Its limit was %v, and nothing was decided about it: its counters were too new or not readable, or the kernel had no quota for its limit.", p.Pod.Limit())}
 		return a
 	}
 	a.Sentences = append(a.Sentences,
@@ -133,7 +136,7 @@ func ofRound(node string, f *replay.Frame, index int) Answer {
 		next = fmt.Sprintf("and %v was to be published", d.Limit)
 	}
 	a.Sentences = append(a.Sentences, decision,
-		fmt.Sprintf("In force: the limit in its spec was %v; %s, %s.", benefit.LimitOf(p.PodInput), published, next))
+		fmt.Sprintf("In force: the limit in its spec was %v; %s, %s.", p.Pod.Limit(), published, next))
 	return a
 }
 

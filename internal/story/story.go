@@ -187,7 +187,7 @@ func (t *teller) comeAndGo(at time.Time, pods []replay.Pod) {
 }
 
 func (t *teller) comes(at time.Time, in *replay.Pod) {
-	t.say(at, &in.Name, fmt.Sprintf("It takes part, with a limit of %v.", benefit.LimitOf(in.PodInput)))
+	t.say(at, &in.Name, fmt.Sprintf("It takes part, with a limit of %v.", in.Pod.Limit()))
 }
 
 // decision tells of a limit that is to be published, unless that is what was published before.
@@ -201,7 +201,7 @@ func (t *teller) decision(at time.Time, f *replay.Frame, d *round.Decision) {
 	}
 	was := p.limit
 	if was == 0 {
-		was = benefit.LimitOf(in.PodInput)
+		was = in.Pod.Limit()
 	}
 	if !d.Publish || d.Limit == p.limit || d.Limit == was {
 		return
@@ -211,13 +211,16 @@ func (t *teller) decision(at time.Time, f *replay.Frame, d *round.Decision) {
 		verb = "is to be raised"
 	}
 	p.limit = d.Limit
-	t.say(at, &p.name, fmt.Sprintf("Its limit %s from %v to %v: %s.", verb, was, d.Limit, why(d, f.Look != nil)))
+	because := why(d, f.Look != nil, d.Limit < was)
+	t.say(at, &p.name, fmt.Sprintf("Its limit %s from %v to %v: %s.", verb, was, d.Limit, because))
 }
 
 // why says what led to a limit.
-func why(d *round.Decision, look bool) string {
+func why(d *round.Decision, look, lowered bool) string {
 	var uses string
 	switch {
+	case look && lowered:
+		return "two looks in a row found the node full, so its raise above the declared limit is revoked"
 	case look:
 		uses = "a look between two rounds saw it throttled"
 	case d.ThrottleRatio > 0:
@@ -231,6 +234,9 @@ func why(d *round.Decision, look bool) string {
 	case market.ByFloor:
 		return fmt.Sprintf("%s; its budget of %v buys less than its floor at a price of %v", uses, d.Budget, d.Price)
 	case market.ByCeiling:
+		if d.RevokedFor > 0 {
+			return fmt.Sprintf("%s; its raise was revoked, and its next one waits for %v", uses, d.RevokedFor.Round(time.Second))
+		}
 		return uses + "; this is its ceiling"
 	}
 	if d.Price > 0 {

@@ -45,7 +45,7 @@ func frame(second float64, node round.NodeDecision, pods []replay.Pod, decisions
 	}
 }
 
-// lookFrame is a look that raises a pod.
+// lookFrame is a look that raises or lowers a pod.
 func lookFrame(second float64, pods []replay.Pod, d round.Decision) *replay.Frame {
 	f := frame(second, round.NodeDecision{}, pods, d)
 	f.Event = &record.Event{Look: &record.Look{At: f.Input.Now}}
@@ -86,6 +86,7 @@ func hour() []*replay.Frame {
 		frame(2, alike, two, lowered), // not carried out yet
 		frame(3, dearer, []replay.Pod{web, later}, round.Decision{Pod: 1, Limit: 900, Demand: 2100, Price: 0.8, Bound: market.ByPrice}),
 		lookFrame(3.4, []replay.Pod{web, later}, round.Decision{Pod: 0, Limit: 900, Price: 0.8, Publish: true}),
+		lookFrame(3.8, []replay.Pod{podOf("web", 900, 900), later}, round.Decision{Pod: 0, Limit: 500, Bound: market.ByCeiling, Publish: true}),
 		frame(4, free, []replay.Pod{web, later, podOf("new", 300, 0), unmanaged},
 			round.Decision{Pod: 1, Limit: 1500, Usage: 1000, Demand: 1100, Publish: true}, round.Decision{Pod: 2, Limit: 600, Usage: 100, Demand: 290, Bound: market.ByCeiling, Publish: true}),
 		frame(4.5, free, []replay.Pod{web, ending, podOf("new", 300, 0)}),
@@ -103,6 +104,7 @@ func TestStory(t *testing.T) {
 01.0 shop/batch: Its limit is to be lowered from 2000m to 1000m: it used 1900m, was throttled in 97% of its periods, and demands 2100m; its budget of 500 buys 1000m at a price of 0.500.
 03.0 : The price goes from 0.500 to 0.800: the pods demand 5100m of a supply of 3400m.
 03.4 shop/web: Its limit is to be raised from 500m to 900m: a look between two rounds saw it throttled; the price of 0.800 does not cap it.
+03.8 shop/web: Its limit is to be lowered from 900m to 500m: two looks in a row found the node full, so its raise above the declared limit is revoked.
 04.0 : CPU has no price any more, after 3s: the pods demand 1300m of a supply of 3400m.
 04.0 shop/new: It takes part, with a limit of 300m.
 04.0 shop/batch: Its limit is to be raised from 1000m to 1500m: it used 1000m, and demands 1100m; CPU has no price.

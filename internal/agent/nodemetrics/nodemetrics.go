@@ -79,7 +79,7 @@ func (c *counts) add(r Round, seconds float64) {
 	idle, known := r.Output.Node.HasIdleCPU()
 	for _, d := range r.Output.Decisions {
 		switch throttled := seconds * d.ThrottleRatio; {
-		case !known:
+		case !known || d.RevokedFor > 0 && d.Limit >= declared(r.Pods[d.Pod]): // as without MBCAS
 		case idle:
 			c.throttledIdle += throttled
 		default:
@@ -151,7 +151,7 @@ var (
 		"last round, and as the kernel enforces them.", "of")
 	throttledDesc = describe("mbcas_node_throttled_seconds_total",
 		"Pod-seconds in which bidding pods were throttled (throttle ratio times the time of the round), by whether CPU of the "+
-			"supply was idle in that round or scarce.", "while")
+			"supply was idle in that round or scarce. Not while a raise of the pod is revoked.", "while")
 	beyondDesc = describe("mbcas_node_beyond_declared_core_seconds_total",
 		"CPU that bidding pods used above their declared limits, which these limits would have denied or delayed.")
 	withheldDesc = describe("mbcas_node_withheld_core_seconds_total",

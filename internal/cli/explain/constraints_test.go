@@ -48,6 +48,28 @@ func TestMultipliers(t *testing.T) {
 	}
 }
 
+// TestRevokedRaises: explain says why a pod has its declared limit at most, and until when.
+func TestRevokedRaises(t *testing.T) {
+	s := web()
+	s.Row.Figures = &snapshot.Figures{
+		RevokedUntil: time.Date(2026, 1, 1, 12, 0, 20, 0, time.UTC), Desired: 900, BoundBy: v1alpha1.BoundByCeiling,
+	}
+	s.Now = s.Row.Figures.RevokedUntil.Add(-time.Second)
+	want := "Decision: a limit of 900m, at most the declared one or the floor until 12:00:20 UTC: other pods needed the CPU that it had above that. " +
+		"Then it is raised again on need."
+	if got := decision(s); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	s.Now = s.Now.Add(time.Second)
+	if got := decision(s); strings.Contains(got, "until") {
+		t.Errorf("after that: %q", got)
+	}
+	s.Now, s.Row.Figures.BoundBy = s.Now.Add(-time.Second), v1alpha1.BoundByPrice
+	if got := decision(s); strings.Contains(got, "until") {
+		t.Errorf("a pod that the price caps: %q", got)
+	}
+}
+
 // TestInvalidStartupBoost: explain says as long as a start-up boost cannot be read that it cannot.
 func TestInvalidStartupBoost(t *testing.T) {
 	s := web()

@@ -179,6 +179,10 @@ func decision(s Subject) string {
 		decided = *s.Row.Desired
 	}
 	head := fmt.Sprintf("Decision: a limit of %v", decided)
+	if s.Now.Before(f.RevokedUntil) && (f.BoundBy == v1alpha1.BoundByCeiling || f.BoundBy == v1alpha1.BoundByNothing) {
+		return fmt.Sprintf("%s, at most the declared one or the floor until %s: other pods needed the CPU that it had above that. "+
+			"Then it is raised again on need.", head, f.RevokedUntil.UTC().Format("15:04:05 UTC"))
+	}
 	switch f.BoundBy {
 	case v1alpha1.BoundByPrice:
 		return head + ", set by the price: the pod demands more than its budget buys. A larger request or a " +

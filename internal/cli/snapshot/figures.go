@@ -33,6 +33,8 @@ type Figures struct {
 	Floor               cpu.Milli        `json:"floor"`
 	Ceiling             cpu.Milli        `json:"ceiling"`
 	BoundBy             v1alpha1.BoundBy `json:"boundBy"`
+	// RevokedUntil is until when the pod is not raised above its declared limit, as a raise was revoked.
+	RevokedUntil time.Time `json:"revokedUntil,omitzero"`
 	// Desired is the decided limit; 0: unknown.
 	Desired            cpu.Milli            `json:"desired,omitempty"`
 	Containers         map[string]cpu.Milli `json:"containers,omitempty"` // Desired, by container
@@ -45,8 +47,13 @@ func publishedFigures(pa *v1alpha1.PodAllocation) *Figures {
 		return nil
 	}
 	d := pa.Spec.Decision
+	var revoked time.Time
+	if d.RevokedForSeconds > 0 {
+		revoked = d.ObservedAt.Add(time.Duration(d.RevokedForSeconds) * time.Second)
+	}
 	return &Figures{
-		At: d.ObservedAt.Time, Usage: d.Usage, Demand: d.Demand, Throttled: d.ThrottledPercent,
+		RevokedUntil: revoked,
+		At:           d.ObservedAt.Time, Usage: d.Usage, Demand: d.Demand, Throttled: d.ThrottledPercent,
 		Pressure: d.CPUPressurePercent, MemoryPressure: d.MemoryPressurePercent, IOPressure: d.IOPressurePercent,
 		Budget: d.Budget, Price: d.Price, Floor: d.Floor, Ceiling: d.Ceiling, BoundBy: d.BoundBy,
 		FloorsExceedSupply: d.FloorsExceedSupply, Containers: kube.ByName(pa.Spec.Containers),
@@ -55,13 +62,14 @@ func publishedFigures(pa *v1alpha1.PodAllocation) *Figures {
 	}
 }
 
-// withMultipliers are figures of a round with the multipliers of the last published decision: a
-// round reports the budget only.
+// withMultipliers are figures of a round with what the last published decision alone says: the multipliers of its
+// budget, and until when a raise is revoked.
 func (f *Figures) withMultipliers(published *Figures) *Figures {
 	if published == nil {
 		return f
 	}
 	out := *f
+	out.RevokedUntil = published.RevokedUntil
 	out.PriorityPercent, out.CoordinationPercent = published.PriorityPercent, published.CoordinationPercent
 	return &out
 }

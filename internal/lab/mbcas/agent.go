@@ -191,6 +191,6 @@ func (p *pod) publish(d *round.Decision, now time.Time) lifecycle.Decision {
 	p.floor, p.ceiling = d.Floor, d.Ceiling
 	return lifecycle.Decision{
 		Limits: lifecycle.Limits{{Container: container, CPU: limits[container]}},
-		Price:  d.Price, Demand: d.Demand, Budget: d.Budget, AtFloor: d.Bound == market.ByFloor,
+		Price:  d.Price, Demand: d.Demand, Budget: d.Budget, AtFloor: d.Bound == market.ByFloor, RevokedFor: d.RevokedFor,
 	}
 }

@@ -98,7 +98,9 @@ func (p *pod) facts(s *sim.PodSnapshot, r *sim.Snapshot, now time.Time, leaseAge
 	}
 	if p.decision != nil {
 		d := *p.decision
-		d.Age = min(now.Sub(p.published.At), leaseAge) // a renewal of the Lease confirms every decision
+		made := now.Sub(p.published.At)
+		d.Age = min(made, leaseAge) // a renewal of the Lease confirms every decision
+		d.RevokedFor = max(0, d.RevokedFor-made)
 		facts.Decision = &d
 	}
 	return facts

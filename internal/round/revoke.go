@@ -1,0 +1,105 @@
+package round
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/mbcas/mbcas/cpu"
+)
+
+// withRevoked are the pods, with their declared limits as ceilings where a raise was revoked.
+func (s *State) withRevoked(pods []PodInput) []PodInput {
+	cloned := false
+	for i, p := range pods {
+		if s.raises[p.UID].RevokedFor() == 0 {
+			continue
+		}
+		if !cloned {
+			pods, cloned = slices.Clone(pods), true
+		}
+		pods[i].Pod = p.Pod.AtDeclared()
+	}
+	return pods
+}
+
+// passRaises counts the time since the last round.
+func (s *State) passRaises(pods []PodInput, elapsed time.Duration) {
+	s.raises = ofPods(s.raises, pods)
+	for uid, r := range s.raises {
+		s.raises[uid] = r.Passed(elapsed)
+	}
+}
+
+// noteRaises notes the limits of the pods, and to which they may be revoked.
+func (s *State) noteRaises(cfg Config, pods []PodInput, book []bidder) {
+	for i := range book {
+		if b := &book[i]; b.managed && cfg.Disagreement.Enabled() {
+			s.noteRaise(cfg, b, pods[b.pod])
+		}
+	}
+}
+
+// noteRaise notes the limit of a pod. Its raise may be revoked if it takes all it can get, or if the raise is recent, so
+// that this is not known.
+func (s *State) noteRaise(cfg Config, b *bidder, p PodInput) {
+	r := s.raises[p.UID].Next(b.limit, b.declared, s.price.binds)
+	s.raises[p.UID] = r
+	if b.limit <= b.declared {
+		return
+	}
+	to := max(p.AtDeclared().Most(), b.minLimit)
+	if b.limit > to && b.published > to && differs(to, b.limit, cfg.PublishBand) && r.RevokedFor() == 0 {
+		b.revocableTo, b.takesAll = to, b.saturating || b.usesUpItsLimit() || r.Recent()
+	}
+}
+
+// excess is what a pod uses above the limit to which it may be revoked, per unit of budget.
+func (b *bidder) excess(usage cpu.Milli) float64 {
+	return max(0, min(usage, b.limit)-b.revocableTo).Cores() / float64(max(b.bid.Budget, 1))
+}
+
+// noteFull notes for how long looks have found hardly any idle CPU, at most half of the reserve. Pods are raised so far
+// that the reserve stays idle, so less shows that others use more than was known.
+func (s *State) noteFull(cfg Config, elapsed time.Duration) {
+	switch idle := s.look.idle; {
+	case !idle.Known || idle.CPU.Cores() >= min(fullIdle, cfg.Reserve/2)*s.look.cores.Cores():
+		s.full, s.fullFor = false, 0
+	case s.full:
+		s.fullFor += elapsed
+	default:
+		s.full = true
+	}
+}
+
+// revoke revokes the raise of the pod that uses most above its declared limit for its budget, if two looks found the
+// node full, or one that saw the pod take all it can get. Other pods wait for the next round: one may suffice. Once a
+// node has been full for Onset the price is left to find which has too much.
+func (s *State) revoke(cfg Config, seen []observed) (d Decision, revoked bool) {
+	if s.look.revoked || !s.full || max(s.fullFor, s.gauge.fullFor) >= cfg.Onset {
+		return d, false
+	}
+	var most observed
+	highest := 0.0
+	for _, o := range seen {
+		b := &s.look.book[o.index]
+		saw := o.throttled >= nearlyAlways && o.usage.Cores() >= nearlyUsedUp*b.limit.Cores()
+		may := b.revocableTo > 0 && (saw || b.takesAll && s.fullFor > 0) && !s.look.decided[s.look.pods[b.pod].UID]
+		if x := b.excess(o.usage); may && x > highest {
+			most, highest = o, x
+		}
+	}
+	if highest == 0 {
+		return d, false
+	}
+	b := s.look.book[most.index]
+	p, floor := s.look.pods[b.pod], b.minLimit
+	p.Pod = p.AtDeclared()
+	b.bid.Ceiling, b.minLimit, b.usage = b.revocableTo, b.revocableTo, most.usage
+	d = decideOne(cfg, s.withNewPods(), p, s.look.rates[b.pod], b)
+	r := s.raises[p.UID].Revoke()
+	s.look.revoked, s.raises = true, maps.Clone(s.raises)
+	s.raises[p.UID] = r
+	d.Floor, d.RevokedFor, d.Publish = floor, r.RevokedFor(), true
+	return d, true
+}
