@@ -236,8 +236,8 @@ func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	b := s.look.book[o.index]
 	pod := s.look.pods[b.pod]
 	uncapped := b.bound(cfg, s.price.inForce) == market.ByNothing
-	if o.throttled == 0 || o.stopped || s.look.decided[pod.UID] || pod.IncreaseOnNeed && uncapped || s.releases.stopped[pod.UID] > 0 ||
-		s.look.newPods == raiseWhileIdle && !s.mayRaise(cfg) {
+	if o.throttled == 0 || o.stopped || s.look.decided[pod.UID] || pod.IncreaseOnNeed && uncapped ||
+		s.releases.stopped[pod.UID] > 0 || s.look.newPods == raiseWhileIdle && !s.mayRaise(cfg) {
 		return d, false // one that stopped a moment ago and goes on may get nothing by it
 	}
 	b.throttleRatio, b.usage, b.brief = max(b.throttleRatio, needThrottleRatio), o.usage, true

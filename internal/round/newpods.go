@@ -103,7 +103,7 @@ func (s *State) takeIn(
 			continue
 		}
 		l.book = append(l.book, b)
-		s.raises[p.UID] = s.raises[p.UID].Next(b.limit, b.declared, false) // it may be raised from there
+		s.raises[p.UID] = s.raises[p.UID].Next(b.limit, b.declared, false) // the limit from before a raise
 		ratio := firstThrottling(p.Pod, l.rates[i], now[i], before)
 		o := observed{index: len(l.book) - 1, usage: b.usage, throttled: ratio}
 		if l.book[o.index].latestThrottleRatio = ratio; ratio >= needThrottleRatio && s.mayRaise(cfg) {
