@@ -50,7 +50,7 @@ func (s *State) noteRaise(cfg Config, b *bidder, p PodInput) {
 	}
 	to := max(p.AtDeclared().Most(), b.minLimit)
 	if b.limit > to && b.published > to && differs(to, b.limit, cfg.PublishBand) && r.RevokedFor() == 0 {
-		b.revocableTo, b.takesAll = to, b.saturating || b.usesUpItsLimit() || r.Recent()
+		b.revocableTo, b.takesAll = to, b.usesUpItsLimit() || r.Recent()
 	}
 }
 

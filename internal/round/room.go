@@ -74,12 +74,13 @@ func (b *bidder) worthwhile(to cpu.Milli) bool {
 	return b.isThrottled() || to == b.bid.Ceiling || to > b.limit+b.limit/4
 }
 
-// usesUpItsLimit says whether a pod takes all that its limit allows: throttled nearly
-// always in the last tick or most of the time before, or it pauses and did so until a moment ago.
+// usesUpItsLimit says whether a pod takes all that its limit allows: it saturates, was throttled nearly always in the
+// last tick or most of the time before, or it pauses and did so until a moment ago. One that saturates on a full node is
+// hardly throttled, as the others leave it no more.
 func (b *bidder) usesUpItsLimit() bool {
 	throttled := b.throttleRatio >= mostly
 	pauses := throttled && b.bid.Demand.Cores() >= max(nearlyUsedUp*b.limit.Cores(), 2*b.usage.Cores())
-	return pauses || b.usesUp() && (throttled || b.latestThrottleRatio >= nearlyAlways)
+	return b.saturating || pauses || b.usesUp() && (throttled || b.latestThrottleRatio >= nearlyAlways)
 }
 
 func (b *bidder) usesUp() bool { return b.usage.Cores() >= nearlyUsedUp*b.limit.Cores() }

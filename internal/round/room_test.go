@@ -104,6 +104,8 @@ func TestSaturatingPodsGetNoMoreThanIsLeft(t *testing.T) {
 			bidder{limit: 1000, usage: 1000, latestThrottleRatio: 0.95, bid: demands(600)}, true},
 		"in a pause": {
 			bidder{limit: 1000, usage: 5, throttleRatio: 0.6, bid: demands(800)}, true},
+		"saturating, as others leave it no more to be throttled": {
+			bidder{limit: 1000, usage: 990, throttleRatio: 0.15, saturating: true, bid: demands(1000)}, true},
 		"throttled within a look, so far": {
 			bidder{limit: 1000, usage: 500, latestThrottleRatio: 0.5, brief: true, bid: demands(300)}, true},
 	} {
