@@ -159,7 +159,7 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why reas
 	s, last := step{to: want}, p.LastDecrease
 	least := scale(c.Limit, 1/cfg.MaxDecreaseFactor).RoundUp(cpu.Quantum)
 	if p.Revoked && !p.Restore && 0 < c.Declared && c.Declared < c.Limit {
-		least, last = min(least, c.Declared), time.Time{}
+		least, last = c.Declared, time.Time{}
 	}
 	if want < least {
 		// A step that rounds to zero still moves by one quantum.

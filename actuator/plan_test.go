@@ -158,7 +158,7 @@ func breaks(cfg Config, s Step, p Pod) string {
 		}
 		least, last := min(scale(ch.From, 1/cfg.MaxDecreaseFactor), ch.From-cpu.Quantum), p.LastDecrease
 		if p.Revoked && !p.Restore && ch.From > c.Declared {
-			least, last = min(least, c.Declared), time.Time{}
+			least, last = min(c.Declared, ch.From-cpu.Quantum), time.Time{}
 		}
 		switch {
 		case ch.From != c.Limit || ch.To == ch.From:
@@ -246,9 +246,12 @@ func TestRaisesAreRevokedInOneStep(t *testing.T) {
 		return p
 	}
 	expect(t, map[string]planned{
-		"to the declared limit":      {revoked(one(3000, 500)), 500, reasons.Settled, 0},
-		"above it":                   {revoked(one(3000, 700)), 700, reasons.Settled, 0},
-		"below it":                   {revoked(one(3000, 300)), 500, reasons.StepLimited, 5 * time.Second},
+		"to the declared limit": {revoked(one(3000, 500)), 500, reasons.Settled, 0},
+		"above it":              {revoked(one(3000, 700)), 700, reasons.Settled, 0},
+		"below it":              {revoked(one(3000, 300)), 500, reasons.StepLimited, 5 * time.Second},
+		"below it, from just above": {
+			revoked(with(one(600, 420), func(p *Pod) { p.LastDecrease = now.Add(-time.Second) })), 500, reasons.StepLimited, 5 * time.Second,
+		},
 		"from the declared limit on": {revoked(one(500, 300)), 340, reasons.StepLimited, 5 * time.Second},
 		"without a cooldown": {
 			revoked(with(one(3000, 500), func(p *Pod) { p.LastDecrease, p.DecreaseCooldown = now.Add(-time.Second), 5*time.Minute })), 500, reasons.Settled, 0,
