@@ -52,7 +52,7 @@ type Config struct {
 	// TrimLimit bounds the trim: the price is between e^-TrimLimit and e^TrimLimit times the cleared price.
 	TrimLimit float64
 	// BoundRaises has limits raised to what the demands of the other pods leave, while CPU has no price or the pod
-	// seems to saturate. Off, they are raised to the ceiling: a first burst is throttled less, and a pod that begins
+	// saturates or seems to. Off, they are raised to the ceiling: a first burst is throttled less, and a pod that begins
 	// to saturate takes more from the others until it is capped.
 	BoundRaises bool
 	// PublishBand is the relative change of a limit that is published.

@@ -11,7 +11,7 @@ import (
 // uncappedLimit is what an uncapped pod is raised to: what the other pods leave, and at least its
 // share. A pod that begins to take all it can get would else take it from them, until its demand is
 // known. Under a price that caps a pod the share of an uncapped one is known to suffice for its
-// demand; bursts may exceed it, unless the pod seems to saturate.
+// demand; bursts may exceed it, unless the pod saturates or seems to.
 func (s *State) uncappedLimit(cfg Config, b *bidder, p demand.Pod) (sum cpu.Milli) {
 	_, sum = split.Raise(s.parts(p, nil, 0), s.mostRaised(cfg, b))
 	return sum.Clamp(b.minLimit, b.bid.Ceiling)
