@@ -156,16 +156,18 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why reas
 			return c.Limit, p.NoDecrease, time.Time{}
 		}
 	}
-	s, last := step{to: want}, p.LastDecrease
+	s, last, cooldown := step{to: want}, p.LastDecrease, max(cfg.DecreaseCooldown, p.DecreaseCooldown)
 	least := scale(c.Limit, 1/cfg.MaxDecreaseFactor).RoundUp(cpu.Quantum)
-	if p.Revoked && !p.Restore && 0 < c.Declared && c.Declared < c.Limit {
-		least, last = c.Declared, time.Time{}
+	if declared := c.Declared.RoundUp(cpu.Quantum); p.Revoked && !p.Restore && 0 < declared && declared < c.Limit {
+		if least = min(least, declared); now.Before(last.Add(cooldown)) {
+			least, last = declared, time.Time{} // what goes below it waits
+		}
 	}
 	if want < least {
 		// A step that rounds to zero still moves by one quantum.
 		s = step{max(want, min(least, c.Limit-cpu.Quantum)), reasons.StepLimited}
 	}
-	return s.paced(c.Limit, now, last, max(cfg.DecreaseCooldown, p.DecreaseCooldown))
+	return s.paced(c.Limit, now, last, cooldown)
 }
 
 // step is one change of a container's limit, and why it is not a full one.

@@ -92,12 +92,13 @@ func pods(t *rapid.T) []Pod {
 			Revoked:      rapid.Bool().Draw(t, "revoked"),
 			NoDecrease:   rapid.SampledFrom([]reasons.Reason{"", "", reasons.PodNotReady}).Draw(t, "no decrease"),
 			LastDecrease: ago.Draw(t, "decrease"), LastIncrease: ago.Draw(t, "increase"),
-			RetryAt: rapid.SampledFrom([]time.Time{{}, {}, now.Add(time.Minute)}).Draw(t, "retry"),
+			DecreaseCooldown: rapid.SampledFrom([]time.Duration{0, 0, 45 * time.Second}).Draw(t, "cooldown"),
+			RetryAt:          rapid.SampledFrom([]time.Time{{}, {}, now.Add(time.Minute)}).Draw(t, "retry"),
 		}
 		for j := range rapid.IntRange(1, 3).Draw(t, "containers") {
 			floor := milli.Draw(t, "floor")
 			pods[i].Containers = append(pods[i].Containers, Container{
-				Name: fmt.Sprint(j), Limit: milli.Draw(t, "limit"), Declared: milli.Draw(t, "declared"),
+				Name: fmt.Sprint(j), Limit: milli.Draw(t, "limit"), Declared: milli.Draw(t, "declared") + cpu.Milli(rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "no quantum")),
 				Floor: floor, Ceiling: floor + milli.Draw(t, "room"),
 				Desired:    rapid.SampledFrom([]cpu.Milli{0, milli.Draw(t, "want")}).Draw(t, "decided"),
 				NotRunning: rapid.IntRange(0, 4).Draw(t, "down") == 0,
@@ -157,8 +158,11 @@ func breaks(cfg Config, s Step, p Pod) string {
 			c.Floor, c.Ceiling = c.Declared, c.Declared
 		}
 		least, last := min(scale(ch.From, 1/cfg.MaxDecreaseFactor), ch.From-cpu.Quantum), p.LastDecrease
-		if p.Revoked && !p.Restore && ch.From > c.Declared {
-			least, last = min(c.Declared, ch.From-cpu.Quantum), time.Time{}
+		cooldown := max(cfg.DecreaseCooldown, p.DecreaseCooldown)
+		if declared := c.Declared.RoundUp(cpu.Quantum); p.Revoked && !p.Restore && ch.From > declared {
+			if least = min(least, declared); now.Sub(last) < cooldown {
+				least, last = declared, time.Time{}
+			}
 		}
 		switch {
 		case ch.From != c.Limit || ch.To == ch.From:
@@ -169,7 +173,7 @@ func breaks(cfg Config, s Step, p Pod) string {
 			return "leaves its bounds"
 		case ch.To < ch.From && ch.To < least:
 			return "lowers by more than a step"
-		case ch.To < ch.From && now.Sub(last) < cfg.DecreaseCooldown:
+		case ch.To < ch.From && now.Sub(last) < cooldown:
 			return "lowers within the cooldown"
 		case ch.To < ch.From && p.NoDecrease != "" && (p.Restore || !p.Capped && !p.Revoked || ch.To < c.Declared):
 			return "lowers a pod that must not be, where that takes more than its raise"
@@ -246,11 +250,17 @@ func TestRaisesAreRevokedInOneStep(t *testing.T) {
 		return p
 	}
 	expect(t, map[string]planned{
-		"to the declared limit": {revoked(one(3000, 500)), 500, reasons.Settled, 0},
-		"above it":              {revoked(one(3000, 700)), 700, reasons.Settled, 0},
-		"below it":              {revoked(one(3000, 300)), 500, reasons.StepLimited, 5 * time.Second},
-		"below it, from just above": {
+		"to the declared limit":         {revoked(one(3000, 500)), 500, reasons.Settled, 0},
+		"above it":                      {revoked(one(3000, 700)), 700, reasons.Settled, 0},
+		"below it":                      {revoked(one(3000, 300)), 500, reasons.StepLimited, 5 * time.Second},
+		"below it, by an ordinary step": {revoked(one(600, 420)), 420, reasons.Settled, 0},
+		"below it, while it cools down": {
 			revoked(with(one(600, 420), func(p *Pod) { p.LastDecrease = now.Add(-time.Second) })), 500, reasons.StepLimited, 5 * time.Second,
+		},
+		"from a declared limit that is no whole quantum": {
+			revoked(with(one(510, 400), func(p *Pod) {
+				p.Containers[0].Declared, p.LastDecrease, p.DecreaseCooldown = 505, now.Add(-time.Second), 5*time.Minute
+			})), 0, reasons.CoolingDown, 299 * time.Second,
 		},
 		"from the declared limit on": {revoked(one(500, 300)), 340, reasons.StepLimited, 5 * time.Second},
 		"without a cooldown": {
