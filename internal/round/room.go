@@ -18,13 +18,13 @@ func (s *State) uncappedLimit(cfg Config, b *bidder, p demand.Pod) (sum cpu.Mill
 }
 
 // mostRaised is the highest sum to which an uncapped pod may be raised, and each of its containers
-// but for what the others of the pod demand. A pod that uses up its limit under a price may have
-// half as much again, as far as its budget buys it.
+// but for what the others of the pod demand. A pod that saturates or uses up its limit under a price
+// may have half of what it uses on top, as far as its budget buys it.
 func (s *State) mostRaised(cfg Config, b *bidder) cpu.Milli {
 	switch {
 	case !cfg.BoundRaises, s.price.binds && !b.brief && !b.usesUpItsLimit():
 		return math.MaxInt32
-	case s.price.binds && !b.brief && b.usesUp():
+	case s.price.binds && !b.brief && (b.saturating || b.usesUp()):
 		return max(b.leftByOthers, min(b.usage+b.usage/2, b.bid.Limit(s.price.inForce)))
 	}
 	return b.leftByOthers

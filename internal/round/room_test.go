@@ -85,6 +85,10 @@ func TestSaturatingPodsRiseByHalf(t *testing.T) {
 		if got := s.mostRaised(DefaultConfig(), &b); got != want {
 			t.Errorf("budget %d: %v, want %v", budget, got, want)
 		}
+		b.usage, b.throttleRatio, b.latestThrottleRatio, b.saturating = 700, 0.4, 0.4, true
+		if got := s.mostRaised(DefaultConfig(), &b); got != min(want, max(900, 1050)) {
+			t.Errorf("budget %d, saturating by bursts: %v, want %v", budget, got, min(want, 1050))
+		}
 	}
 }
 
