@@ -78,7 +78,7 @@ func TestNewPodsAreReadAtOnce(t *testing.T) {
 		arrive(s.with("first"))
 		time.Sleep(50 * time.Millisecond)
 		synctest.Wait()
-		if want := []string{"first 1800m 20.3"}; !slices.Equal(*raised, want) {
+		if want := []string{"first 1000m 20.3"}; !slices.Equal(*raised, want) {
 			t.Fatalf("raised %v, want %v", *raised, want)
 		}
 		arrive(s) // nothing new

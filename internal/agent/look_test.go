@@ -90,7 +90,7 @@ func TestLooksBetweenRounds(t *testing.T) {
 		}
 		time.Sleep(3400 * time.Millisecond)
 		stop()
-		if d := cmp.Diff([]string{"20.4s app 1800m"}, raised); d != "" {
+		if d := cmp.Diff([]string{"20.4s app 1200m"}, raised); d != "" {
 			t.Errorf("raised by looks (-want +got):\n%s", d)
 		}
 		if n := testutil.ToFloat64(p.metrics.looks.raised); n != 1 {

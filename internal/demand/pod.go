@@ -91,6 +91,16 @@ func (c Container) Limited() bool { return c.Declared > 0 && c.Limit > 0 }
 // DeclaredLimit is the declared limit as far as the ceiling allows it, in whole quanta.
 func (c Container) DeclaredLimit() cpu.Milli { return min(c.Declared.RoundUp(cpu.Quantum), c.Ceiling) }
 
+// Need is how far the container is raised by what it shows: four times what it uses, twice a limit that throttles it, and
+// what it declares at least. Programs size themselves by their limit, and one that is reached is raised again soon.
+func (c Container) Need(usage cpu.Milli, throttled bool) cpu.Milli {
+	need := max(4*usage, c.DeclaredLimit())
+	if throttled {
+		need = max(need, 2*c.Limit)
+	}
+	return need
+}
+
 // PriorityMultiplier is the factor of a PriorityClass value on the budget: 1 up to 1000 and without
 // a class, 1/2 below 0, above 1000 1 + log2(v/1000)/2, at most 8.
 func PriorityMultiplier(priority int32) float64 {

@@ -30,9 +30,10 @@ type bidder struct {
 	// The highest throttle ratio among its containers: smoothed, and of the last tick.
 	throttleRatio, latestThrottleRatio float64
 
-	brief        bool      // throttled within a look, too brief to tell whether it saturates
-	warmingUp    bool      // too few samples to be lowered
-	leftByOthers cpu.Milli // of the supply by the other bidders, and at least its share
+	needs        []cpu.Milli // how far each of its containers is raised while CPU is not scarce; nil: as far as others leave it
+	brief        bool        // throttled within a look, too brief to tell whether it saturates
+	warmingUp    bool        // too few samples to be lowered
+	leftByOthers cpu.Milli   // of the supply by the other bidders, and at least its share
 	// signalPercent is the factor of a DemandSignal on the demand; below 100 it has no effect.
 	signalPercent int32
 }
@@ -150,8 +151,11 @@ func podBidders(
 		b.bid.Demand += smoothed
 		b.latestDemand += latest
 		b.usage += r.Usage
-		b.throttleRatio = max(b.throttleRatio, est.ThrottleRatio)
-		b.latestThrottleRatio = max(b.latestThrottleRatio, withPodQuota(r, rates.Own, c).ThrottleRatio)
+		ratio := withPodQuota(r, rates.Own, c).ThrottleRatio
+		b.throttleRatio, b.latestThrottleRatio = max(b.throttleRatio, est.ThrottleRatio), max(b.latestThrottleRatio, ratio)
+		if b == &in {
+			in.needs = append(in.needs, c.Need(r.Usage, est.ThrottleRatio >= needThrottleRatio && ratio > 0))
+		}
 	}
 	whole := inRequest + outRequest
 	if p.Ceiling > 0 {
@@ -189,24 +193,20 @@ func (b *bidder) kept(p market.Price, has cpu.Milli) cpu.Milli {
 	return max(0, min(b.signalled(b.bid.Demand), b.bid.Limit(p))-has)
 }
 
-// withKernelMinimums are the pods with floors that are at least the lowest quotas that the kernel accepts for their
-// containers. Almost always these are below the floors, and the pods are returned as they are.
-func withKernelMinimums(pods []PodInput, rates []sense.PodRates) []PodInput {
-	shared := true
-	for i, p := range pods {
-		own := false // the containers are the caller's, so they are copied
+// bounded is a copy of the pods, with their declared limits as ceilings where a raise was revoked, and with floors that
+// are at least the lowest quotas that the kernel accepts.
+func (s *State) bounded(pods []PodInput, rates []sense.PodRates) []PodInput {
+	pods = slices.Clone(pods)
+	for i := range pods {
+		p := &pods[i]
+		if s.raises[p.UID].RevokedFor() > 0 {
+			p.Pod = p.AtDeclared()
+		}
 		for j, c := range p.Containers {
-			minLimit := rates[i].Containers[j].MinLimit
-			if !c.Limited() || minLimit <= c.Floor {
-				continue
+			if least := rates[i].Containers[j].MinLimit; c.Limited() && least > c.Floor {
+				p.Containers = slices.Clone(p.Containers)
+				p.Containers[j].Floor = max(c.Floor, min(least, c.Ceiling))
 			}
-			if shared {
-				pods, shared = slices.Clone(pods), false
-			}
-			if !own {
-				pods[i].Containers, own = slices.Clone(p.Containers), true
-			}
-			pods[i].Containers[j].Floor = max(c.Floor, min(minLimit, c.Ceiling))
 		}
 	}
 	return pods

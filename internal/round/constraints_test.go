@@ -80,23 +80,23 @@ func TestConstraintFloorsTakeNoShare(t *testing.T) {
 func TestRaisedOnNeed(t *testing.T) {
 	idle := &fakePod{name: "idle", request: 100, declared: 500, demand: 50, onNeed: true, ceiling: 2000}
 	busy := &fakePod{name: "busy", request: 100, declared: 500, demand: 450, onNeed: true, ceiling: 2000}
-	free := &fakePod{name: "free", request: 100, declared: 500, demand: 120}
+	free := &fakePod{name: "free", request: 100, declared: 500, demand: 240}
 	some := &fakePod{name: "some", request: 100, declared: 500, demand: 200, onNeed: true, ceiling: 2000}
 	w := newWorld(idle, busy, free, some)
 	out := w.run(30)
-	if out.Node.Price != 0 || idle.limit != 500 || busy.limit != 2000 || free.limit != 500 || some.limit != 500 {
+	if out.Node.Price != 0 || idle.limit != 500 || busy.limit != 1800 || free.limit != 500 || some.limit != 500 {
 		t.Errorf(
-			"price %v, limits %v, %v, %v and %v: want that of the busy pod alone at its ceiling",
+			"price %v, limits %v, %v, %v and %v: want four times its usage for the busy pod alone",
 			out.Node.Price, idle.limit, busy.limit, free.limit, some.limit)
 	}
-	free.demand = 130
+	free.demand = 260
 	w.run(5)
-	if free.limit != 2900 { // the reserve takes 400m of 4 cores, the other pods demand 700m
-		t.Errorf("a pod that uses more than a quarter of its limit has %v, want what the others leave", free.limit)
+	if free.limit != 1040 {
+		t.Errorf("a pod that uses more than half of its limit has %v, want four times its usage", free.limit)
 	}
 	free.demand = 0
 	w.run(30)
-	if free.limit != 2900 || free.changes != 1 {
+	if free.limit != 1040 || free.changes != 1 {
 		t.Errorf("idle again it has %v after %d changes, want its limit to stay", free.limit, free.changes)
 	}
 	// A changed demand is published although the limit stays.

@@ -55,7 +55,7 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 	switch {
 	case keep:
 	case d.Bound == market.ByNothing && target > current:
-		raised, _ := split.Raise(s.parts(p.Pod, p.Published.Limits, 0), s.mostRaised(cfg, &b))
+		raised, _ := split.Raise(s.partsInNeed(cfg, &b, p.Pod, p.Published.Limits), s.mostRaised(cfg, &b))
 		divided = split.Divide(s.solver, target, raised)
 	default: // what the pod keeps, each container does
 		divided = split.Divide(s.solver, target, s.parts(p.Pod, nil, b.keeps))
@@ -77,7 +77,7 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 	switch {
 	case bound == market.ByNothing:
 		target = s.uncappedLimit(cfg, b, p.Pod)
-		needs := b.needsMore(s.price.binds || p.IncreaseOnNeed)
+		needs := b.needsMore()
 		if !needs && !p.IncreaseOnNeed && b.throttleRatio >= needThrottleRatio {
 			target, needs = min(target, b.declared), true // it was throttled until it became idle
 		}
@@ -90,16 +90,10 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 	return target
 }
 
-// needsMore says whether an uncapped pod is throttled, was so while it is busy, or may soon be: a
-// burst takes it from a quarter of its limit to its limit within the second in which it is noticed.
-// Where CPU, or a quota that the pod shares, is short, it has to use half of its limit. Demand
-// beyond usage that is not throttled waits for a CPU, and no limit helps it.
-func (b *bidder) needsMore(short bool) bool {
-	part := b.limit / 4
-	if short {
-		part = b.limit / 2
-	}
-	return b.usage > part || b.isThrottled() ||
+// needsMore says whether an uncapped pod is throttled, was so while it is busy, or may soon be: it uses half of its
+// limit. Demand beyond usage that is not throttled waits for a CPU, and no limit helps it.
+func (b *bidder) needsMore() bool {
+	return b.usage > b.limit/2 || b.isThrottled() ||
 		b.throttleRatio >= needThrottleRatio && b.usage.Cores() >= nearLimit*b.limit.Cores()
 }
 

@@ -201,7 +201,7 @@ func TestNeedIsJudgedByUsage(t *testing.T) {
 		"stalled, so no CPU would help it": {bidder{usage: 50, latestThrottleRatio: 1}, false},
 		"uses most of it":                  {bidder{usage: 700, latestDemand: 700}, true},
 	} {
-		if c.b.limit = 1200; c.b.needsMore(true) != c.needs {
+		if c.b.limit = 1200; c.b.needsMore() != c.needs {
 			t.Errorf("%s: needs more: %v, want %v", name, !c.needs, c.needs)
 		}
 	}

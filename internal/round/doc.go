@@ -2,8 +2,8 @@
 // It is pure; the agent and the simulator run the same code.
 //
 // What it promises, each a test of the same name:
-//   - IdleNodeThrottlesNoPod: while CPU is not scarce, the limit of every managed pod that needs more is nearly all
-//     that the others leave, and no limit falls unless a raise is revoked.
+//   - IdleNodeThrottlesNoPod: while CPU is not scarce, the limit of every managed pod that needs more is nearly four
+//     times what it uses, or all that the others leave, and no limit falls unless a raise is revoked.
 //   - OnlyCappedPodsAreLowered: a pod that is neither capped nor at its floor or ceiling is never lowered.
 //   - JustAboveItsShareIsNotCapped: an uncapped pod is capped only when its demand clearly exceeds its budget line.
 //   - NoPodIsLoweredWhileDemandsFit: a price from before lowers no pod, and ends decreases in steps.
@@ -44,8 +44,8 @@
 //     RestartKeepsSaturatingPods, NoPodIsWorseThanDeclared: with Disagreement, pods keep what its package computes.
 //   - ConstraintFloorsTakeNoShare: a pod whose limit exceeds its share because of a constraint takes nothing that other
 //     budgets buy.
-//   - RaisedOnNeed: a pod is raised only when it is throttled or uses more than a quarter of its limit, or half of it
-//     where CPU or its quota is short; one that shares a short quota publishes changes of its demand soon.
+//   - RaisedOnNeed: a pod is raised only when it is throttled or uses more than half of its limit, to four times what
+//     it uses or twice what throttles it; one that shares a short quota publishes changes of its demand soon.
 //   - StalledIsNotRaised: a pod that waits for memory or IO demands what it uses, and is not raised for being throttled
 //     while CPU is scarce.
 //   - KernelMinimumIsKept: no container gets less than the lowest quota that the kernel accepts, and the decision's

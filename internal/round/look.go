@@ -138,7 +138,7 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 // couldNeedMore says whether an uncapped pod may be throttled before the next round, and could be raised.
 func (s *State) couldNeedMore(cfg Config, b *bidder, p PodInput) bool {
 	look := *b
-	look.brief = true
+	look.brief, look.needs = true, nil
 	most, now := s.uncappedLimit(cfg, &look, p.Pod), max(b.limit, b.published)
 	return most > now && differs(most, now, cfg.PublishBand) && !p.IncreaseOnNeed &&
 		(b.warmingUp || b.throttleRatio > 0 || b.fullness() >= nearLimit)
@@ -160,7 +160,8 @@ func (l *lookState) watchedPods() []int {
 type observed struct {
 	index     int // into the book
 	usage     cpu.Milli
-	throttled float64 // the highest ratio among its containers
+	throttled float64     // the highest ratio among its containers
+	needs     []cpu.Milli // of its limited containers
 	stopped   bool
 }
 
@@ -207,14 +208,18 @@ func (l *lookState) observe(cfg Config, price market.Price, sample kernel.Sample
 	for i, j := range l.watched {
 		b, o, valid := &l.book[j], observed{index: j}, i < len(rates)
 		for k, c := range l.pods[b.pod].Containers {
-			if !c.Limited() || c.ID == "" || !valid {
+			if !c.Limited() || !valid {
 				continue
 			}
 			r := rates[i].Containers[k]
+			ratio := withPodQuota(r, rates[i].Own, c).ThrottleRatio
+			if o.needs = append(o.needs, c.Need(r.Usage, ratio > 0)); c.ID == "" {
+				continue
+			}
 			// The usage of a cgroup that was removed has ended.
 			valid = r.Validity == sense.Valid || r.Validity == sense.Missing && !sample.Pods[i].Blocked
 			o.usage += r.Usage
-			o.throttled = max(o.throttled, withPodQuota(r, rates[i].Own, c).ThrottleRatio)
+			o.throttled = max(o.throttled, ratio)
 		}
 		if !valid {
 			continue
@@ -240,7 +245,7 @@ func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 		s.releases.stopped[pod.UID] > 0 || s.look.newPods == raiseWhileIdle && !s.mayRaise(cfg) {
 		return d, false // one that stopped a moment ago and goes on may get nothing by it
 	}
-	b.throttleRatio, b.usage, b.brief = max(b.throttleRatio, needThrottleRatio), o.usage, true
+	b.throttleRatio, b.usage, b.needs, b.brief = max(b.throttleRatio, needThrottleRatio), o.usage, o.needs, true
 	b.latestThrottleRatio = max(b.latestThrottleRatio, o.throttled) // the controller goes by it
 	d = decideOne(cfg, s.withNewPods(), pod, s.look.rates[b.pod], b)
 	if d.Limit <= b.limit || !differs(d.Limit, max(b.limit, b.published), cfg.PublishBand) {

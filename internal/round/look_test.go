@@ -91,7 +91,7 @@ func TestLooksRaiseAsTheNextRound(t *testing.T) {
 			}
 			limits[looks] = service.limit
 		}
-		if limits[true] != limits[false] || limits[true] != 3600 {
+		if limits[true] != limits[false] || limits[true] != 2000 {
 			t.Errorf("demand %v: a round gives %v, a look %v", demand, limits[false], limits[true])
 		}
 	}

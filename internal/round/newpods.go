@@ -74,8 +74,8 @@ func Join(cfg Config, s State, pods []PodInput, sample kernel.Sample) (State, Ou
 		return s, Output{Node: l.node, Watch: l.watchedPods()}
 	}
 	first := len(l.pods)
-	l.pods = append(slices.Clip(l.pods), s.withRevoked(pods)...)
-	l.rates = append(slices.Clip(l.rates), sense.Compare(s.last, sample, cfg.LongestGap).Pods...)
+	rates := sense.Compare(s.last, sample, cfg.LongestGap).Pods
+	l.pods, l.rates = append(slices.Clip(l.pods), s.bounded(pods, rates)...), append(slices.Clip(l.rates), rates...)
 	earlier := make([]kernel.PodSample, first, first+len(pods)) // those of the round stay
 	raised := s.takeIn(cfg, s.last, append(earlier, sample.Pods...), func(i int) bool { return i >= first })
 	return s, Output{Node: l.node, Decisions: raised, Watch: l.watchedPods()}
@@ -104,9 +104,9 @@ func (s *State) takeIn(
 		}
 		l.book = append(l.book, b)
 		s.raises[p.UID] = s.raises[p.UID].Next(b.limit, b.declared, false) // the limit from before a raise
-		ratio := firstThrottling(p.Pod, l.rates[i], now[i], before)
-		o := observed{index: len(l.book) - 1, usage: b.usage, throttled: ratio}
-		if l.book[o.index].latestThrottleRatio = ratio; ratio >= needThrottleRatio && s.mayRaise(cfg) {
+		o := firstThrottling(p.Pod, l.rates[i], now[i], before)
+		o.index, o.usage = len(l.book)-1, b.usage
+		if l.book[o.index].latestThrottleRatio = o.throttled; o.throttled >= needThrottleRatio && s.mayRaise(cfg) {
 			if d, raises := s.raise(cfg, o); raises {
 				raised, l.decided[p.UID] = append(raised, d), true
 				continue
@@ -199,28 +199,31 @@ func enforced(p demand.Pod, rates sense.PodRates, now kernel.PodSample) bool {
 	return some
 }
 
-// firstThrottling is the highest share of periods in which a limited container was throttled: since
-// the sample before or, of a container that this one did not know, since it started. The counters
-// of one that may have started before say nothing about now.
-func firstThrottling(p demand.Pod, rates sense.PodRates, now kernel.PodSample, before kernel.Sample) (ratio float64) {
+// firstThrottling is in which share of periods limited containers were throttled: since the sample before or, of a
+// container that this one did not know, since it started. The counters of one that may have started before say nothing
+// about now.
+func firstThrottling(p demand.Pod, rates sense.PodRates, now kernel.PodSample, before kernel.Sample) (o observed) {
 	was := lookedAt(before, now.Pod)
-	add := func(r sense.Rate, g kernel.Group, isNew bool) {
+	of := func(r sense.Rate, g kernel.Group, isNew bool) float64 {
 		switch {
 		case r.Validity == sense.Valid:
-			ratio = max(ratio, r.ThrottleRatio)
+			return r.ThrottleRatio
 		case r.Validity == sense.NoEarlierSample && isNew && !before.Node.At.IsZero() && g.Stat.Periods > 0:
-			ratio = max(ratio, min(1, float64(g.Stat.Throttled)/float64(g.Stat.Periods)))
+			return min(1, float64(g.Stat.Throttled)/float64(g.Stat.Periods))
 		}
+		return 0
 	}
 	for j, c := range p.Containers {
-		if !c.Limited() || c.ID == "" {
-			continue
+		ratio := 0.0
+		if c.ID != "" {
+			isNew := was == nil || !slices.ContainsFunc(was.Containers, func(g kernel.Group) bool { return g.ID == c.ID })
+			ratio = max(of(rates.Containers[j], now.Containers[j], isNew), of(rates.Own, now.Own, was == nil))
 		}
-		isNew := was == nil || !slices.ContainsFunc(was.Containers, func(g kernel.Group) bool { return g.ID == c.ID })
-		add(rates.Containers[j], now.Containers[j], isNew)
-		add(rates.Own, now.Own, was == nil)
+		if c.Limited() {
+			o.throttled, o.needs = max(o.throttled, ratio), append(o.needs, c.Need(rates.Containers[j].Usage, ratio > 0))
+		}
 	}
-	return ratio
+	return o
 }
 
 // mayRaise says whether throttling suffices to raise a new pod now.

@@ -10,8 +10,8 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// TestNewPodsAreRaisedAtOnce: while CPU has no price, a new pod that was throttled since it started gets what
-// the others leave in the round that reads it first. A pod that was not is watched by looks.
+// TestNewPodsAreRaisedAtOnce: while CPU has no price, a new pod that was throttled since it started gets twice
+// its limit in the round that reads it first. A pod that was not is watched by looks.
 func TestNewPodsAreRaisedAtOnce(t *testing.T) {
 	w := newWorld(&fakePod{name: "other", request: 500, declared: 1000, demand: 100})
 	w.run(30)
@@ -19,8 +19,8 @@ func TestNewPodsAreRaisedAtOnce(t *testing.T) {
 	calm := &fakePod{name: "calm", request: 100, declared: 500, demand: 50}
 	w.join(busy, calm)
 	out := w.tick()
-	if d, ok := decision(out, "busy"); !ok || !d.Publish || d.Limit != 3500 || d.ThrottleRatio < 0.9 || d.Demand != 500 {
-		t.Errorf("decision %+v (%v), want 3500m: it is throttled at 500m", d, ok)
+	if d, ok := decision(out, "busy"); !ok || !d.Publish || d.Limit != 1000 || d.ThrottleRatio < 0.9 || d.Demand != 500 {
+		t.Errorf("decision %+v (%v), want 1000m: it is throttled at 500m", d, ok)
 	}
 	if d, ok := decision(out, "calm"); ok || out.Skipped.WarmingUp != 1 {
 		t.Errorf("decision %+v, skipped %+v: nothing is known of that pod", d, out.Skipped)
@@ -30,12 +30,13 @@ func TestNewPodsAreRaisedAtOnce(t *testing.T) {
 	}
 	calm.demand = 3000
 	w.pass(w.cfg.LookInterval)
-	if w.look(); calm.limit != 3500 {
+	if w.look(); calm.limit != 2000 {
 		t.Errorf("limit %v after a look: it was throttled since the first sample", calm.limit)
 	}
+	busy.limit = 3500                                                    // what the others leave
 	busy.id, busy.stat = "busy-2", kernel.Stat{Periods: 3, Throttled: 3} // restarted, and its limit is what it was
 	if d, ok := decision(w.tick(), "busy"); ok {
-		t.Errorf("decision %+v: its limit is its ceiling", d)
+		t.Errorf("decision %+v: its limit is all that the others leave", d)
 	}
 }
 
@@ -98,14 +99,14 @@ func TestNewPodsNeedNotWaitForARound(t *testing.T) {
 	w := newWorld(&fakePod{name: "other", request: 500, declared: 1000, demand: 300})
 	w.run(30)
 	samples, estimates, price, last := w.state.samples, w.state.estimates, w.state.price, w.state.last
-	busy := &fakePod{name: "busy", request: 100, declared: 500, demand: 1500}
+	busy := &fakePod{name: "busy", request: 100, declared: 500, demand: 900}
 	calm := &fakePod{name: "calm", request: 100, declared: 500, demand: 50}
-	if w.takeIn(100*time.Millisecond, busy, calm); busy.limit != 3300 || calm.limit != 500 {
-		t.Errorf("limits %v and %v when taken in, want 3300m and 500m", busy.limit, calm.limit)
+	if w.takeIn(100*time.Millisecond, busy, calm); busy.limit != 1000 || calm.limit != 500 {
+		t.Errorf("limits %v and %v when taken in, want 1000m and 500m", busy.limit, calm.limit)
 	}
-	calm.demand = 1000
+	calm.demand = 900
 	w.pass(w.cfg.LookInterval)
-	if w.look(); calm.limit != 3300 {
+	if w.look(); calm.limit != 2000 {
 		t.Errorf("limit %v after the next look", calm.limit)
 	}
 	if w.state.samples != samples || !reflect.DeepEqual(w.state.estimates, estimates) || w.state.price != price ||
@@ -118,13 +119,12 @@ func TestNewPodsNeedNotWaitForARound(t *testing.T) {
 		w.round()
 		w.pass(time.Second)
 	}
-	if busy.changes != changes || calm.changes != 1 {
-		t.Errorf("%d and %d changes by the rounds after", busy.changes-changes, calm.changes-1)
+	if busy.changes != changes+1 || calm.changes != 2 { // as it was throttled a moment ago
+		t.Errorf("%d and %d changes by the rounds after, want one more raise of each", busy.changes-changes, calm.changes-1)
 	}
 }
 
-// TestNewPodsKeepTheirSplit: the containers of a new pod are raised as their limits relate, together to the 3500m that
-// the other pod leaves; none falls.
+// TestNewPodsKeepTheirSplit: of a new pod the container that is throttled is raised to twice its limit, and none falls.
 func TestNewPodsKeepTheirSplit(t *testing.T) {
 	w := newWorld(&fakePod{name: "other", request: 500, declared: 1000, demand: 100})
 	w.run(30)
@@ -139,7 +139,7 @@ func TestNewPodsKeepTheirSplit(t *testing.T) {
 	s.Containers = append(s.Containers, kernel.Group{ID: "side-1", Found: true, At: w.now})
 	_, out := Run(w.cfg, w.state, in)
 	d, ok := decision(out, "new")
-	if want := []ContainerLimit{{"c", 2630}, {"side", 870}}; !ok || !reflect.DeepEqual(d.Containers, want) {
+	if want := []ContainerLimit{{"c", 1200}, {"side", 200}}; !ok || !reflect.DeepEqual(d.Containers, want) {
 		t.Errorf("limits %v, want %v", d.Containers, want)
 	}
 }

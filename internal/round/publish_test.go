@@ -195,7 +195,7 @@ func TestThrottlingOfWaitingPodIsPublished(t *testing.T) {
 // TestDemandOfWaitingPodIsPublished: a pod that comes to demand its limit while a higher one is published
 // and not in force, says so at once, and an hour later that it does not any more: twice an hour at most.
 func TestDemandOfWaitingPodIsPublished(t *testing.T) {
-	service := &fakePod{name: "service", request: 500, declared: 1000, demand: 400}
+	service := &fakePod{name: "service", request: 500, declared: 1000, demand: 600}
 	w := newWorld(service)
 	tick := func() bool {
 		out := w.tick()
@@ -206,8 +206,8 @@ func TestDemandOfWaitingPodIsPublished(t *testing.T) {
 	for range 60 {
 		tick()
 	}
-	if p := service.published; p.Limits["c"] != 3600 || p.Demand >= service.declared {
-		t.Fatalf("published %+v, want all of the supply and a demand below the limit", p)
+	if p := service.published; p.Limits["c"] != 2400 || p.Demand >= service.declared {
+		t.Fatalf("published %+v, want four times the demand and a demand below the limit", p)
 	}
 	const hours = 3
 	published, first := 0, 0

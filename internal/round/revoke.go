@@ -2,26 +2,10 @@ package round
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
 )
-
-// withRevoked are the pods, with their declared limits as ceilings where a raise was revoked.
-func (s *State) withRevoked(pods []PodInput) []PodInput {
-	cloned := false
-	for i, p := range pods {
-		if s.raises[p.UID].RevokedFor() == 0 {
-			continue
-		}
-		if !cloned {
-			pods, cloned = slices.Clone(pods), true
-		}
-		pods[i].Pod = p.Pod.AtDeclared()
-	}
-	return pods
-}
 
 // passRaises counts the time since the last round.
 func (s *State) passRaises(pods []PodInput, elapsed time.Duration) {

@@ -8,13 +8,24 @@ import (
 	"github.com/mbcas/mbcas/internal/split"
 )
 
-// uncappedLimit is what an uncapped pod is raised to: what the other pods leave, and at least its
-// share. A pod that begins to take all it can get would else take it from them, until its demand is
-// known. Under a price that caps a pod the share of an uncapped one is known to suffice for its
-// demand; bursts may exceed it, unless the pod saturates or seems to.
+// uncappedLimit is what an uncapped pod is raised to: what it needs, as far as the other pods leave that, or its share is
+// as much. A pod that begins to take all it can get would else take it from them, until its demand is known. Under a
+// price that caps a pod the share of an uncapped one is known to suffice for its demand; bursts may exceed it, unless
+// the pod saturates or seems to.
 func (s *State) uncappedLimit(cfg Config, b *bidder, p demand.Pod) (sum cpu.Milli) {
-	_, sum = split.Raise(s.parts(p, nil, 0), s.mostRaised(cfg, b))
+	_, sum = split.Raise(s.partsInNeed(cfg, b, p, nil), s.mostRaised(cfg, b))
 	return sum.Clamp(b.minLimit, b.bid.Ceiling)
+}
+
+// partsInNeed are the parts of a pod with what each container needs as its ceiling, while CPU is not scarce.
+func (s *State) partsInNeed(cfg Config, b *bidder, p demand.Pod, published map[string]cpu.Milli) []split.Part {
+	parts := s.parts(p, published, 0)
+	for i := range parts {
+		if part := &parts[i]; i < len(b.needs) && cfg.BoundRaises && !s.price.binds {
+			part.Ceiling = min(part.Ceiling, max(part.Floor, part.Limit, b.needs[i].RoundDown(cpu.Quantum)))
+		}
+	}
+	return parts
 }
 
 // mostRaised is the highest sum to which an uncapped pod may be raised, and each of its containers

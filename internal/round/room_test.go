@@ -2,9 +2,12 @@ package round
 
 import (
 	"testing"
+	"time"
 
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
+	"github.com/mbcas/mbcas/internal/sense"
+	"github.com/mbcas/mbcas/internal/split"
 	"github.com/mbcas/mbcas/market"
 )
 
@@ -56,13 +59,13 @@ func TestLimitsNotInForceStay(t *testing.T) {
 		"what is left varies":   {func(s int) cpu.Milli { return 600 + 1400*cpu.Milli(s/30%2) }, 4},
 		"more and more is left": {func(s int) cpu.Milli { return 2900 - 4*cpu.Milli(s) }, 4},
 	} {
-		pod := &fakePod{name: "pod", request: 100, declared: 500, demand: 400}
+		pod := &fakePod{name: "pod", request: 100, declared: 700, demand: 700}
 		other := &fakePod{name: "other", request: 100, declared: 4000, demand: c.other(0)}
 		w, published := newWorld(pod, other), 0
 		for s := range 600 {
 			other.demand = c.other(s)
 			out := w.tick()
-			pod.limit = 500
+			pod.limit = 700
 			if d, ok := decision(out, "pod"); ok && d.Publish {
 				published++
 			}
@@ -123,6 +126,41 @@ func TestSaturatingPodsGetNoMoreThanIsLeft(t *testing.T) {
 	}
 }
 
+// TestContainersAreRaisedByTheirNeeds: a container that is throttled or uses much gets twice its limit or four times what it
+// uses; an idle one beside it keeps its limit, and one below its declared limit may return to it. While a price caps a pod the
+// one that is closest to its limit has what the others leave.
+func TestContainersAreRaisedByTheirNeeds(t *testing.T) {
+	container := func(name string, declared, limit cpu.Milli) demand.Container {
+		return demand.Container{Name: name, ID: name, Request: 50, Declared: declared, Limit: limit}.Within(0, 8000)
+	}
+	p := PodInput{Pod: demand.Pod{UID: "p", Budget: 100, Containers: []demand.Container{
+		container("app", 200, 200), container("sidecar", 2000, 2000), container("lowered", 900, 300), container("busy", 500, 500),
+	}}}
+	rate := func(usage cpu.Milli, throttled float64) sense.Rate {
+		return sense.Rate{Validity: sense.Valid, Elapsed: time.Second, Usage: usage, ThrottleRatio: throttled}
+	}
+	rates := sense.PodRates{Containers: []sense.Rate{rate(60, 0.3), rate(10, 0), rate(30, 0.2), rate(400, 0)}}
+	s := State{estimates: map[string]demand.Estimate{}}
+	for j, c := range p.Containers {
+		u := rates.Containers[j].Usage.Cores()
+		s.estimates[c.ID] = demand.Estimate{Samples: 99, Mean: u, Latest: u, ThrottleRatio: rates.Containers[j].ThrottleRatio}
+	}
+	book, _ := bidders(DefaultConfig().Demand, []PodInput{p}, []sense.PodRates{rates}, s.estimates, true)
+	b := &book[0]
+	b.leftByOthers = 8000
+	for binds, want := range map[bool][]cpu.Milli{false: {400, 2000, 900, 1600}, true: {200, 2000, 300, 7900}} {
+		s.price = price{inForce: 0.1, binds: binds}
+		b.brief = true
+		parts := s.partsInNeed(DefaultConfig(), b, p.Pod, nil)
+		raised, _ := split.Raise(parts, s.mostRaised(DefaultConfig(), b))
+		for i, part := range raised {
+			if part.Ceiling != want[i] {
+				t.Errorf("price binds %v: %s is raised to %v, want %v", binds, p.Containers[i].Name, part.Ceiling, want[i])
+			}
+		}
+	}
+}
+
 // TestContainersTogetherLeaveOthersTheirDemand: a pod of two containers that saturate gets what other pods leave once. The
 // unused limit of a third container does not count.
 func TestContainersTogetherLeaveOthersTheirDemand(t *testing.T) {
@@ -135,7 +173,7 @@ func TestContainersTogetherLeaveOthersTheirDemand(t *testing.T) {
 		"two beside an idle one": {[]cpu.Milli{500, 500, 4000}, []cpu.Milli{1000, 1000, 200}, 2800 + 4000},
 	} {
 		p, s := demand.Pod{UID: "p"}, State{estimates: map[string]demand.Estimate{}}
-		b := bidder{leftByOthers: 3000, bid: market.Bid{Ceiling: 20_000}}
+		b := bidder{usage: 5000, leftByOthers: 3000, bid: market.Bid{Ceiling: 20_000}}
 		for i, limit := range c.limits {
 			id := string(rune('a' + i))
 			p.Containers = append(p.Containers, demand.Container{ID: id, Declared: limit, Limit: limit}.Within(0, 8000))

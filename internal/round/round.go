@@ -151,7 +151,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	out.Node, full = s.gauge.Measure(cfg, in.Node, rates.Node)
 
 	s.passRaises(in.Pods, rates.Node.Elapsed)
-	in.Pods = withKernelMinimums(s.withRevoked(in.Pods), rates.Pods)
+	in.Pods = s.bounded(in.Pods, rates.Pods)
 
 	perBudget := coresPerBudget(out.Node.Supply, in.Pods)
 	starvedBelow := 0.0 // no pod starves on a node that is not full

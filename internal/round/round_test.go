@@ -42,8 +42,8 @@ func TestIdleNodeThrottlesNoPod(t *testing.T) {
 			out := w.tick()
 			for _, d := range out.Decisions {
 				p := w.pod(d.UID)
-				left := min(d.Ceiling, out.Node.Supply-out.Node.Demand+d.Demand)
-				if p.demand > d.Limit/4 && d.Limit+d.Limit/4+cpu.Quantum < left || d.Limit < p.demand || d.Limit < p.declared || d.Price != 0 {
+				left := min(d.Ceiling, out.Node.Supply-out.Node.Demand+d.Demand, 4*p.demand)
+				if p.demand > d.Limit/2 && d.Limit+d.Limit/4+cpu.Quantum < left || d.Limit < p.demand || d.Limit < p.declared || d.Price != 0 {
 					t.Fatalf("%s, which declares %v and demands %v, has %v of %v at price %v on an idle node",
 						d.UID, p.declared, p.demand, d.Limit, d.Ceiling, d.Price)
 				}

@@ -99,17 +99,16 @@ func TestKernelMinimumIsKept(t *testing.T) {
 	}
 }
 
-// A higher constraint floor stays, and where nothing changes nothing is copied.
+// A higher constraint floor stays, and what the caller gave is not changed.
 func TestKernelMinimumOnlyRaises(t *testing.T) {
 	app := demand.Container{Declared: 500, Limit: 500}.Within(400, 1000)
 	pods := []PodInput{{Pod: demand.Pod{Containers: []demand.Container{app, {}}}}}
 	rates := []sense.PodRates{{Containers: []sense.Rate{{MinLimit: 300}, {MinLimit: 300}}}}
-	if got := withKernelMinimums(pods, rates); &got[0] != &pods[0] || got[0].Containers[0].Floor != 400 ||
-		got[0].Containers[1].Floor != 0 {
+	if got := new(State).bounded(pods, rates); got[0].Containers[0].Floor != 400 || got[0].Containers[1].Floor != 0 {
 		t.Errorf("%+v: want no change", got)
 	}
 	rates[0].Containers[0].MinLimit = 410
-	if got := withKernelMinimums(pods, rates); got[0].Containers[0].Floor != 410 || pods[0].Containers[0].Floor != 400 {
+	if got := new(State).bounded(pods, rates); got[0].Containers[0].Floor != 410 || pods[0].Containers[0].Floor != 400 {
 		t.Errorf("%+v from %+v: want 410m, and the input unchanged", got, pods)
 	}
 }

@@ -236,11 +236,11 @@ func TestIdleNodeThrottlesNoPod(t *testing.T) {
 		{Name: "b", Request: 500, Limit: 1000, Requests: bursts(120, 15)},
 	}}, New(DefaultConfig()))
 	for _, p := range r.Pods {
-		// Before its first burst a pod has its declared limit. A round, a publication and a resize
-		// take up to 1.4 s, of ten periods a second.
-		if p.Throttled > 14 || len(p.Changes) != 1 {
-			t.Errorf("%s was throttled in %d periods, and its limit changed %d times: want 14 at most, and one change",
-				p.Spec.Name, p.Throttled, len(p.Changes))
+		// Before its first burst a pod has its declared limit. A look sees it throttled, and doubles the limit at least;
+		// that burst uses more than half of it, so it is raised once more.
+		if p.Throttled > 5 || len(p.Changes) > 2 || p.LimitAt(2*time.Minute) < 2000 {
+			t.Errorf("%s was throttled in %d periods, and its limits were %v: want 5 at most, and two changes",
+				p.Spec.Name, p.Throttled, p.Changes)
 		}
 	}
 }
