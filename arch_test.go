@@ -54,7 +54,7 @@ var rules = []struct{ pkg, imports string }{
 		cpu market internal/sense internal/demand internal/round api/v1alpha1 api/v1alpha1/reasons actuator
 		internal/lifecycle internal/quota internal/kube internal/constraints kubernetes`},
 	{"internal/markets", "market api/v1alpha1 internal/kube internal/allocation kubernetes"},
-	{"internal/nodeallocation", "cpu api/v1alpha1 internal/lifecycle internal/kube internal/allocation kubernetes"},
+	{"internal/nodeallocation", "cpu internal/demand api/v1alpha1 internal/lifecycle internal/kube internal/allocation kubernetes"},
 	{"internal/quota/shares", `
 		cpu api/v1alpha1 internal/lifecycle internal/quota internal/kube internal/constraints internal/allocation
 		internal/nodeallocation kubernetes`},
@@ -92,7 +92,7 @@ var rules = []struct{ pkg, imports string }{
 		internal/lifecycle internal/liveness internal/quota internal/quota/shares internal/coordinator
 		internal/coordinator/runner internal/flowcontrol internal/controller/metrics internal/controller/order
 		internal/controller/requeue internal/events internal/dispatch internal/demandsignal
-		internal/kube internal/objectcache internal/constraints internal/allocation internal/markets internal/nodeallocation
+		internal/demand internal/kube internal/objectcache internal/constraints internal/allocation internal/markets internal/nodeallocation
 		internal/autoscalers internal/audit internal/restore internal/sharding kubernetes github.com/go-logr/logr`},
 	{"internal/cli/format", "cpu internal/kube kubernetes"},
 	{"internal/cli/output", "internal/cli/format kubernetes github.com/spf13 golang.org/x/term"},
@@ -100,7 +100,7 @@ var rules = []struct{ pkg, imports string }{
 		api/v1alpha1/reasons internal/eligibility cpu market api/v1alpha1 internal/kube internal/constraints
 		internal/allocation kubernetes`},
 	{"internal/cli/explain", `
-		api/v1alpha1/reasons cpu api/v1alpha1 internal/kube internal/constraints internal/cli/format
+		api/v1alpha1/reasons cpu internal/demand api/v1alpha1 internal/kube internal/constraints internal/cli/format
 		internal/cli/snapshot kubernetes`},
 	{"internal/cli/forward", "kubernetes"},
 	{"internal/cli/cluster", `

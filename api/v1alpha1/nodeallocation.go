@@ -84,6 +84,11 @@ type Constraints struct {
 	// Ceiling bounds the pod's total limit.
 	// +optional
 	Ceiling *cpu.Milli `json:"ceiling,omitempty"`
+	// MaxRaise is the multiple of its declared limit that the limit of a container reaches at most; absent: 8.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MaxRaise *int32 `json:"maxRaise,omitempty"`
 	// FloorBy names the objects that set the floors, as Kind/name, separated by ", ".
 	// +optional
 	// +kubebuilder:validation:MaxLength=512

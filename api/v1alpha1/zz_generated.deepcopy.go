@@ -25,6 +25,11 @@ func (in *Constraints) DeepCopyInto(out *Constraints) {
 		*out = new(cpu.Milli)
 		**out = **in
 	}
+	if in.MaxRaise != nil {
+		in, out := &in.MaxRaise, &out.MaxRaise
+		*out = new(int32)
+		**out = **in
+	}
 	if in.CoordinationPercent != nil {
 		in, out := &in.CoordinationPercent, &out.CoordinationPercent
 		*out = new(int32)

@@ -74,6 +74,8 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	fs.DurationVar(&c.FreezeAfter, "freeze-after", c.FreezeAfter, "time without a renewed Lease after which an agent's decisions are no longer applied")
 	fs.DurationVar(&c.RestoreAfter, "restore-after", c.RestoreAfter, "time without a renewed Lease after which the declared limits of a node's pods are restored")
 	fs.DurationVar(&c.StartGrace, "start-grace", c.StartGrace, "time after its start in which a pod is not lowered")
+	fs.IntVar(&c.MaxRaise, "max-raise", c.MaxRaise,
+		"multiple of its declared limit that the limit of a container reaches at most, where neither its pod nor its namespace sets it")
 	fs.DurationVar(&c.BoostGrace, "startup-boost-grace", c.BoostGrace,
 		"time after it has become Ready in which a pod keeps the limit of its start-up boost")
 	fs.DurationVar(&c.BoostMax, "startup-boost-max", c.BoostMax,

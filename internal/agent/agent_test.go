@@ -46,12 +46,13 @@ func TestOddLimits(t *testing.T) {
 		_, all[name] = w.start(name, request, limit, 0.01, 0)
 	}
 	floors := map[string]cpu.Milli{"tiny": 20, "least": 20, "odd": 20, "tenth": 100, "huge": 4000, "burst": 500, "throttled": 1000}
+	ceilings := map[string]cpu.Milli{"tiny": 80, "least": 80, "odd": 80, "tenth": 800, "huge": 4000, "burst": 4000, "throttled": 4000}
 	for name, pa := range all {
 		w.decided(pa)
 		s := w.allocation(pa).Spec
-		if d := s.Decision; d.Floor != floors[name] || d.Ceiling != 4000 || *s.DesiredCPULimit < d.Floor ||
+		if d := s.Decision; d.Floor != floors[name] || d.Ceiling != ceilings[name] || *s.DesiredCPULimit < d.Floor ||
 			*s.DesiredCPULimit > d.Ceiling || d.MemoryPressurePercent == nil || d.IOPressurePercent == nil {
-			t.Errorf("%s: desired %v, decision %+v; want a floor of %v", name, *s.DesiredCPULimit, d, floors[name])
+			t.Errorf("%s: desired %v, decision %+v; want from %v to %v", name, *s.DesiredCPULimit, d, floors[name], ceilings[name])
 		}
 	}
 	got := w.allocation(raised)
@@ -83,7 +84,7 @@ func (w *world) lease() *coordinationv1.Lease {
 	return &l
 }
 
-// TestAgent: a throttled pod on a node with idle CPU gets the node's size as its limit; probes,
+// TestAgent: a throttled pod on a node with idle CPU gets a higher limit; probes,
 // metrics and /debug/round agree; and nothing names a pod to the cluster.
 func TestAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

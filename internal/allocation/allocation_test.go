@@ -44,7 +44,7 @@ func TestDemandPod(t *testing.T) {
 		}
 		if managed {
 			c[0].Declared, c[2].Declared = 500, 200
-			c[0], c[2] = c[0].Within(0, 2000), c[2].Within(0, 2000)
+			c[0], c[2] = c[0].Within(0, 2000), c[2].Within(0, 1600) // 8 times the declared limit
 		}
 		return c
 	}
@@ -129,7 +129,7 @@ func TestFactsAndSpecAgree(t *testing.T) {
 	}
 	state := actuator.Pod{UID: "u-1", Containers: []actuator.Container{
 		{Name: "app", Limit: 500, Declared: 500, Floor: 110, Ceiling: 2000, Desired: 800},
-		{Name: "proxy", Limit: 200, Declared: 200, Floor: 100, Ceiling: 2000, Desired: 200},
+		{Name: "proxy", Limit: 200, Declared: 200, Floor: 100, Ceiling: 1600, Desired: 200},
 	}}
 	if diff := cmp.Diff(state, planned()); diff != "" {
 		t.Error(diff)

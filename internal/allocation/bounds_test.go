@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"github.com/mbcas/mbcas/actuator"
@@ -100,6 +101,8 @@ func TestNoMoveIsRefused(t *testing.T) {
 			wanted = append(wanted, v1alpha1.ContainerLimit{Name: name, CPULimit: milli("want", 10, 4000)})
 			given.Containers = append(given.Containers, v1alpha1.ContainerConstraints{Name: name, Floor: maybe("floor", 1, 3000), Ceiling: maybe("ceiling", 1, 3000)})
 		}
+		raise := rapid.IntRange(1, 10).Draw(t, "raise")
+		given.MaxRaise = ptr.To(int32(raise))
 		if rapid.Bool().Draw(t, "firm") {
 			given.NoDecrease = string(reasons.ScaledByHPA)
 		}
@@ -121,11 +124,12 @@ func TestNoMoveIsRefused(t *testing.T) {
 		raised := s.Move.Delta() > 0
 		for i, c := range kube.Containers(pod) {
 			to, from, most := after[c.Spec.Name], c.Limit(), given.Containers[i].Ceiling
+			multiple := max(ptr.Deref(given.Containers[i].Floor, 0)+cpu.Quantum, cpu.Milli(raise)*max(cpu.Quantum, declared[i].CPULimit))
 			switch {
 			case to == from:
 			case to < c.Request()+cpu.Quantum && to != declared[i].CPULimit:
 				t.Fatalf("%v: %s is left with hardly more than its request of %v", s.Move, c.Spec.Name, c.Request())
-			case to > from && (to > 4000 || most != nil && to > *most):
+			case to > from && (to > 4000 || to > multiple || most != nil && to > *most):
 				t.Fatalf("%v: %s is raised above its ceiling, %+v", s.Move, c.Spec.Name, given)
 			}
 		}

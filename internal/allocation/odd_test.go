@@ -44,7 +44,7 @@ func TestOddQuantities(t *testing.T) {
 		p.Spec.Containers[0] = podtest.Container("app", c.request, c.limit)
 		got := DemandPod(p, told(p, v1alpha1.Constraints{}), 2000).Containers[0]
 		floor, ceiling := got.Floor, got.Ceiling
-		if !got.Limited() || got.Limit != c.want || got.Declared != c.want || floor != c.floor || ceiling != max(2000, floor) {
+		if !got.Limited() || got.Limit != c.want || got.Declared != c.want || floor != c.floor || ceiling != max(floor, min(2000, 8*max(10, c.want)).RoundDown(10)) {
 			t.Errorf("request %q, limit %q: limit %v, declared %v, from %v to %v; want %v and a floor of %v",
 				c.request, c.limit, got.Limit, got.Declared, floor, ceiling, c.want, c.floor)
 		}

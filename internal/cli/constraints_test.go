@@ -197,7 +197,7 @@ func TestConstraints(t *testing.T) {
 func TestDeclaredLimitsAreFloors(t *testing.T) {
 	objects := shop()
 	edit(t, objects, "shop", func(n *corev1.Namespace) {
-		n.Annotations = map[string]string{kube.BelowDeclaredKey: kube.BelowDeclaredNever}
+		n.Annotations = map[string]string{kube.BelowDeclaredKey: kube.BelowDeclaredNever, kube.MaxRaiseKey: "4"}
 	})
 	pod := owned("Deployment", "kept", "kept-abc-1", apiserver.Container("app", "100m", "500m"))
 	pod.Namespace = "shop"

@@ -63,7 +63,9 @@ func unhealthy(t *testing.T) []client.Object {
 	})
 	edit(t, objects, cluster.CRDName, func(c *apiextensionsv1.CustomResourceDefinition) { c.Status.Conditions = nil })
 	edit(t, objects, "lab", func(n *corev1.Namespace) { n.Labels[kube.ModeLabel] = "on" })
-	edit(t, objects, "shop", func(n *corev1.Namespace) { n.Annotations = map[string]string{kube.BelowDeclaredKey: ""} })
+	edit(t, objects, "shop", func(n *corev1.Namespace) {
+		n.Annotations = map[string]string{kube.BelowDeclaredKey: "", kube.MaxRaiseKey: "0"}
+	})
 	for name, version := range map[string]string{"node-2": "v1.30.1", "node-3": "v1.38.0", "node-4": "v1.36.3"} {
 		n := &corev1.Node{}
 		n.Name = name

@@ -2,6 +2,7 @@ package constraints
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
@@ -28,9 +29,9 @@ func (b Bounds) Total() (floor, ceiling cpu.Milli) {
 	return floor, ceiling
 }
 
-// BoundsOf are the bounds of a pod: its containers' requests and the node's allocatable CPU, its
-// own mbcas.io/max-cpu, which can only lower the ceiling, and the constraints; nil: none. Where
-// they contradict each other:
+// BoundsOf are the bounds of a pod: its containers' requests, the node's allocatable CPU and the
+// multiple of their declared limits, its own mbcas.io/max-cpu, which can only lower the ceiling, and
+// the constraints; nil: none. Where they contradict each other:
 //   - The node and the ceilings of the constraints come before their floors, as the API server
 //     refuses what is above these ceilings.
 //   - Where they leave no room for a limit above the request either, the containers keep the limits
@@ -39,7 +40,7 @@ func (b Bounds) Total() (floor, ceiling cpu.Milli) {
 //     floor of a constraint where that is higher: what the market gave beyond these it may take
 //     back.
 //   - Such a pod is lowered to a ceiling all the same.
-//   - The pod's own ceiling gives way to every floor.
+//   - The pod's own ceiling, and the multiple of declared limits, give way to every floor.
 func BoundsOf(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable cpu.Milli, constraints *v1alpha1.Constraints) Bounds {
 	if constraints == nil {
 		constraints = &v1alpha1.Constraints{}
@@ -85,10 +86,12 @@ func withBounds(pod *corev1.Pod, declared []v1alpha1.ContainerLimit, allocatable
 		if !ok || c.Limit() == 0 {
 			continue
 		}
-		floor, ceiling := cpu.Milli(0), allocatable.RoundDown(cpu.Quantum)
+		floor := cpu.Milli(0)
 		if f := of[c.Spec.Name].Floor; f != nil {
 			floor = f.RoundUp(cpu.Quantum)
 		}
+		raised := demand.RaiseCeiling(d, int(ptr.Deref(constraints.MaxRaise, demand.DefaultMaxRaise)))
+		ceiling := min(allocatable.RoundDown(cpu.Quantum), max(floor, raised, demand.Settable(c.Request())))
 		if m := of[c.Spec.Name].Ceiling; m != nil {
 			ceiling = min(ceiling, m.RoundDown(cpu.Quantum))
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -43,10 +44,10 @@ func TestBounds(t *testing.T) {
 		app, proxy  interval
 		ceiling     cpu.Milli
 	}{
-		"the node's size":                   {"", "500m", 2005, nil, interval{110, 2000}, interval{100, 2000}, 0},
-		"max-cpu":                           {"1.005", "500m", 2000, nil, interval{110, 2000}, interval{100, 2000}, 1000},
-		"no ceiling is below the floors":    {"10m", "500m", 2000, nil, interval{110, 2000}, interval{100, 2000}, 210},
-		"max-cpu below what a kernel takes": {"9m", "500m", 2000, nil, interval{110, 2000}, interval{100, 2000}, 210},
+		"the node's size":                   {"", "500m", 2005, nil, interval{110, 2000}, interval{100, 1600}, 0},
+		"max-cpu":                           {"1.005", "500m", 2000, nil, interval{110, 2000}, interval{100, 1600}, 1000},
+		"no ceiling is below the floors":    {"10m", "500m", 2000, nil, interval{110, 2000}, interval{100, 1600}, 210},
+		"max-cpu below what a kernel takes": {"9m", "500m", 2000, nil, interval{110, 2000}, interval{100, 1600}, 210},
 		"constraints": {
 			"1", "500m", 2000, constraints("", 904, container("app", 333, 777), container("proxy", 0, 105)),
 			interval{340, 770}, interval{100, 100}, 900,
@@ -59,29 +60,29 @@ func TestBounds(t *testing.T) {
 			// 390 and 240 above what they request and 10m share the 320 that 490 leaves above
 			// these.
 			"", "500m", 2000, constraints("", 490, container("app", 500, 0), container("proxy", 300, 0)),
-			interval{300, 2000}, interval{180, 2000}, 490,
+			interval{300, 2000}, interval{180, 1600}, 490,
 		},
 		"max-cpu comes after the floors": {
 			"300m", "500m", 2000, constraints("", 0, container("app", 600, 0)),
-			interval{600, 2000}, interval{100, 2000}, 700,
+			interval{600, 2000}, interval{100, 1600}, 700,
 		},
 		"no settable limit within a container's ceiling": {
 			"", "500m", 2000, constraints("", 0, container("app", 600, 105)),
-			interval{500, 500}, interval{100, 2000}, 0,
+			interval{500, 500}, interval{100, 1600}, 0,
 		},
 		"no settable limits within the pod's ceiling": { // 110 and 60 at least
 			"", "500m", 2000, constraints("", 160), interval{500, 500}, interval{200, 200}, 700,
 		},
-		"max-cpu below the ceiling of a constraint": {"800m", "500m", 2000, constraints("", 900), interval{110, 2000}, interval{100, 2000}, 800},
+		"max-cpu below the ceiling of a constraint": {"800m", "500m", 2000, constraints("", 900), interval{110, 2000}, interval{100, 1600}, 800},
 		"no decrease, nor an increase to a whole quantum": {
-			"", "453m", 2000, constraints("ScaledByHPA", 0), interval{453, 2000}, interval{200, 2000}, 0,
+			"", "453m", 2000, constraints("ScaledByHPA", 0), interval{453, 2000}, interval{200, 1600}, 0,
 		},
 		"no decrease, except to the pod's ceiling": {
 			// 390 and 100 above the floors share the 390 that 600 leaves above them.
-			"", "1500m", 2000, constraints("ScaledByHPA", 600), interval{420, 2000}, interval{180, 2000}, 600,
+			"", "1500m", 2000, constraints("ScaledByHPA", 600), interval{420, 2000}, interval{180, 1600}, 600,
 		},
 		"no decrease, except to a container's ceiling": {
-			"", "1500m", 2000, constraints("ScaledByHPA", 0, container("app", 0, 400)), interval{400, 400}, interval{200, 2000}, 0,
+			"", "1500m", 2000, constraints("ScaledByHPA", 0, container("app", 0, 400)), interval{400, 400}, interval{200, 1600}, 0,
 		},
 	} {
 		delete(p.Annotations, kube.MaxCPUKey)
@@ -94,6 +95,51 @@ func TestBounds(t *testing.T) {
 		if (interval{app.Floor, app.Ceiling}) != c.app || (interval{proxy.Floor, proxy.Ceiling}) != c.proxy || b.Ceiling != c.ceiling || len(b.Containers) != 2 {
 			t.Errorf("%s: %+v, want app %v, proxy %v, ceiling %v", name, b, c.app, c.proxy, c.ceiling)
 		}
+	}
+}
+
+// TestMaxRaise: the ceiling of a container is a multiple of its declared limit, 500m: that of its pod, else of its
+// namespace, else 8. The node is smaller, or a floor higher.
+func TestMaxRaise(t *testing.T) {
+	high := cpu.Milli(1200)
+	for name, c := range map[string]struct {
+		pod         string
+		namespace   int // 0: the namespace and the installation say none
+		allocatable cpu.Milli
+		floor       *cpu.Milli
+		want        cpu.Milli
+	}{
+		"nothing is said":       {"", 0, 64_000, nil, 4000},
+		"the namespace says it": {"", 2, 64_000, nil, 1000},
+		"the pod comes first":   {"3", 2, 64_000, nil, 1500},
+		"the pod says the same": {"8", 2, 64_000, nil, 4000},
+		"not at all":            {"1", 0, 64_000, nil, 500},
+		"no bound but the node": {"1000", 0, 64_005, nil, 64_000},
+		"a floor is higher":     {"2", 0, 64_000, &high, 1200},
+		"the node is smaller":   {"2", 0, 905, &high, 900},
+	} {
+		p := podtest.Shop()
+		declared := kube.Limits(p)
+		if c.pod != "" {
+			p.Annotations[kube.MaxRaiseKey] = c.pod
+		}
+		of := NamespaceObjects{MaxRaise: c.namespace}
+		got, _ := of.ConstraintsOf(p, declared)
+		if (got.MaxRaise == nil) != (c.want == 4000) {
+			t.Errorf("%s: constraints %+v: want none for the default", name, got)
+		}
+		got.Containers = []v1alpha1.ContainerConstraints{{Name: "app", Floor: c.floor}}
+		if b := BoundsOf(p, declared, c.allocatable, &got).Containers["app"]; b.Ceiling != c.want {
+			t.Errorf("%s: ceiling %v, want %v", name, b.Ceiling, c.want)
+		}
+	}
+	p := podtest.Shop()
+	p.Spec.InitContainers, p.Spec.Containers = nil, []corev1.Container{podtest.Container("app", "500m", "500m")}
+	declared := kube.Limits(p)
+	p.Spec.Containers[0].Resources.Limits = podtest.Amounts("cpu", "4")
+	b := BoundsOf(p, declared, 64_000, &v1alpha1.Constraints{MaxRaise: ptr.To[int32](1)}).Containers["app"]
+	if b.Floor != 510 || b.Ceiling != 510 {
+		t.Errorf("what requests its declared limit, and was raised, stays from %v to %v: want the least that a resize sets", b.Floor, b.Ceiling)
 	}
 }
 

@@ -5,16 +5,19 @@
 package constraints
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -23,6 +26,7 @@ type NamespaceObjects struct {
 	// KeepsDeclared is the name of the namespace if it forbids limits below the declared ones; "": it
 	// allows them.
 	KeepsDeclared string
+	MaxRaise      int // of its pods, as far as these say none; 0: the default
 	HPAs          []autoscalingv2.HorizontalPodAutoscaler
 	VPAs          []VPA
 	PDBs          []PDB // those that allow no disruption
@@ -146,5 +150,9 @@ func (n *NamespaceObjects) ConstraintsOf(
 			b.addSignal(s)
 		}
 	}
-	return b.build(declared), scaledByHPA
+	c = b.build(declared)
+	if raise, _ := kube.MaxRaise(pod, cmp.Or(n.MaxRaise, demand.DefaultMaxRaise)); raise != demand.DefaultMaxRaise {
+		c.MaxRaise = ptr.To(int32(raise))
+	}
+	return c, scaledByHPA
 }

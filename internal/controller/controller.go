@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/mbcas/mbcas/internal/coordinator"
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/demandsignal"
 	"github.com/mbcas/mbcas/internal/flowcontrol"
 	"github.com/mbcas/mbcas/internal/kube"
@@ -44,13 +45,15 @@ type Config struct {
 	lifecycle.Config
 	// Mode is what happens in namespaces without the label mbcas.io/mode.
 	Mode kube.Mode
+	// MaxRaise is the multiple of its declared limit that the limit of a container reaches at most, where neither pod nor
+	// namespace sets it. Smaller spares programs that size themselves by it; larger throttles bursts less.
+	MaxRaise int
 	// Namespace is where MBCAS itself runs and keeps its records.
 	Namespace string
 	// Coordinator is how budgets are moved between nodes.
 	Coordinator coordinator.Config
-	// CoordinationInterval is the time from one pass of the coordinator to the next; 0 switches it
-	// off. Shorter follows sooner; longer writes less. Agents tell the price of their nodes with each
-	// renewal of their Leases, so much shorter than that does not help.
+	// CoordinationInterval is the time from one pass of the coordinator to the next; 0 switches it off. Shorter follows
+	// sooner; longer writes less. Agents tell prices as they renew Leases: much shorter than that does not help.
 	CoordinationInterval time.Duration
 	// Quota is how what ResourceQuotas leave is divided.
 	Quota quota.Config
@@ -58,20 +61,18 @@ type Config struct {
 	Signal demandsignal.Config
 	// Resizes bounds the resizes of the installation.
 	Resizes flowcontrol.Config
-	// Timeout is how long one look at a node may take, with all its writes but resizes. Shorter gives
-	// up on a slow API server; longer acts on what was read long ago, and lets a request that hangs
-	// hold its node up.
+	// Timeout is how long one look at a node may take, with all its writes but resizes. Shorter gives up on a slow API
+	// server; longer acts on what was read long ago, and lets a request that hangs hold its node up.
 	Timeout time.Duration
-	// Nodes is how many nodes are reconciled at the same time, Pods how many pods of one node are
-	// written at the same time. A reconcile waits for its writes: with fewer nodes at a time, a slow API
-	// server delays decisions about the others; with more it gets more requests at once.
+	// Nodes is how many nodes are reconciled at the same time, Pods how many pods of one node are written. A reconcile
+	// waits for its writes: with fewer a slow API server delays other nodes; with more it gets more requests at once.
 	Nodes, Pods int
 }
 
 // DefaultConfig is what we would run ourselves, except that it starts by recommending.
 func DefaultConfig() Config {
 	return Config{
-		Config: lifecycle.DefaultConfig(), Mode: kube.ModeRecommend, Namespace: kube.SystemNamespace,
+		Config: lifecycle.DefaultConfig(), Mode: kube.ModeRecommend, MaxRaise: demand.DefaultMaxRaise, Namespace: kube.SystemNamespace,
 		Coordinator: coordinator.DefaultConfig(), CoordinationInterval: 30 * time.Second,
 		Quota: quota.DefaultConfig(), Signal: demandsignal.DefaultConfig(),
 		Resizes: flowcontrol.DefaultConfig(), Timeout: time.Minute, Nodes: 32, Pods: 8,
@@ -90,6 +91,7 @@ func (c Config) Validate() error {
 	}
 	_, known := kube.ParseMode(string(c.Mode))
 	want(known, "Mode is %q: want off, recommend, enforce or restore", c.Mode)
+	want(c.MaxRaise >= 1 && c.MaxRaise <= kube.HighestMaxRaise, "MaxRaise is %d: want 1 to %d", c.MaxRaise, kube.HighestMaxRaise)
 	want(c.Namespace != "", "Namespace is empty: want the namespace that MBCAS runs in")
 	want(c.Timeout > 0, "Timeout is %v: want more than 0", c.Timeout)
 	want(c.CoordinationInterval >= 0, "CoordinationInterval is %v: want 0 or more", c.CoordinationInterval)

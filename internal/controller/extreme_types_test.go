@@ -110,8 +110,8 @@ func kindsOfTenants() map[string]kindOfTenant {
 	vpa.SetGroupVersionKind(constraints.VPAKind)
 	allow := []string{kube.AllowDecreaseKey}
 	return map[string]kindOfTenant{
-		"Pod":       {pod, []string{kube.ManagedKey, kube.MaxCPUKey, kube.StartupBoostKey}},
-		"Namespace": {&corev1.Namespace{}, []string{kube.StartupBoostKey, kube.BelowDeclaredKey}},
+		"Pod":       {pod, []string{kube.ManagedKey, kube.MaxCPUKey, kube.MaxRaiseKey, kube.StartupBoostKey}},
+		"Namespace": {&corev1.Namespace{}, []string{kube.MaxRaiseKey, kube.StartupBoostKey, kube.BelowDeclaredKey}},
 		"HPA":       {utilization, allow}, "HPA of an average": {average, nil}, "HPA of a container": {container, nil},
 		"PodDisruptionBudget": {budget, allow}, "LimitRange": {ranges, nil}, "ResourceQuota": {quota, nil},
 		"VerticalPodAutoscaler": {vpa, nil}, "DemandSignal": {signal, nil},

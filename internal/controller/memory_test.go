@@ -206,8 +206,8 @@ func TestConfigReportsEverything(t *testing.T) {
 		t.Error(err)
 	}
 	err := Config{Config: lifecycle.DefaultConfig(), CoordinationInterval: -1}.Validate()
-	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 8 {
-		t.Errorf("%d complaints, want 8: %v", got, err)
+	if got := len(err.(interface{ Unwrap() []error }).Unwrap()); got != 9 {
+		t.Errorf("%d complaints, want 9: %v", got, err)
 	}
 }
 

@@ -29,8 +29,7 @@ import (
 // namespaceState is a namespace with all that constrains decisions about its pods.
 type namespaceState struct {
 	constraints.NamespaceObjects
-	exists       bool
-	meta         metav1.Object // of the namespace
+	meta         metav1.Object // of the namespace; nil: it does not exist
 	mode         kube.Mode
 	look         shares.Look     // began before anything of the namespace was read
 	shares       shares.Division // of quotas that are short
@@ -54,7 +53,8 @@ func (r *Reconciler) gatherNamespace(ctx context.Context, s *snapshot, name stri
 	case err != nil:
 		return nil, fmt.Errorf("read namespace %s: %w", name, err)
 	}
-	n.exists, n.meta = true, &ns
+	n.meta = &ns
+	n.MaxRaise, _ = kube.MaxRaise(&ns, r.Config.MaxRaise)
 	n.mode, _ = kube.ModeOf(ns.Labels, r.Config.Mode)
 	if _, forbids := kube.ForbidsBelowDeclared(&ns); forbids {
 		n.KeepsDeclared = name

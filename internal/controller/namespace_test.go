@@ -255,6 +255,27 @@ func TestNeverBelowDeclared(t *testing.T) {
 	})
 }
 
+// TestMaxRaise: no limit rises above the multiple of its declared limit which the installation, its namespace or its pod
+// allows, whatever its agent decides, and one that is above comes down.
+func TestMaxRaise(t *testing.T) {
+	inMemory(t, func(t *testing.T, r *rig) {
+		r.start()
+		pod := r.ownedPod("web", "web", "100m", "200m")
+		r.allocation(pod, "made", stands(v1alpha1.PhasePending, reasons.NoDecisionYet))
+		r.decide(pod, capped(v1alpha1.BoundByNothing), app(1800))
+		r.reaches(pod, 1600)
+
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}
+		r.annotate(ns, kube.MaxRaiseKey, "4")
+		if c := r.constraints(pod, "constrained"); c.MaxRaise == nil || *c.MaxRaise != 4 {
+			t.Errorf("constraints %+v", c)
+		}
+		r.reaches(pod, 800) // though the decision is still 1800m
+		r.annotate(pod, kube.MaxRaiseKey, "9")
+		r.reaches(pod, 1800)
+	})
+}
+
 // TestNoDisruptionNoDecrease: while a PodDisruptionBudget allows no disruption, as the real controller
 // counts it, no pod of it is lowered.
 func TestNoDisruptionNoDecrease(t *testing.T) {

@@ -62,7 +62,7 @@ func (r *Reconciler) pod(
 	p := &podState{rec: rec}
 	p.pod, p.pa = rec.newest(cached, pa, s.now)
 	n, err := r.gatherNamespace(ctx, s, cached.Namespace)
-	if err != nil || !n.exists {
+	if err != nil || n.meta == nil {
 		return nil, err
 	}
 	excluded := s.exclusion(n, p.pod, r.Config.Namespace)

@@ -114,7 +114,7 @@ func (r *Reconciler) watch(mgr ctrl.Manager) error {
 		{&corev1.Node{}, func(o client.Object) any { return nodeOf(o.(*corev1.Node)) }},
 		{namespace, func(o client.Object) any {
 			a := o.GetAnnotations()
-			return []any{o.GetLabels(), a[kube.BelowDeclaredKey], a[kube.StartupBoostKey]}
+			return []any{o.GetLabels(), a[kube.BelowDeclaredKey], a[kube.StartupBoostKey], a[kube.MaxRaiseKey]}
 		}},
 		{&corev1.ResourceQuota{}, func(o client.Object) any { // its usage: see shares.Divider
 			q := o.(*corev1.ResourceQuota)

@@ -21,9 +21,9 @@ type Bounds struct {
 	// a LimitRange, or the lowest quota that the kernel takes, whichever is highest. A declared
 	// limit in force may stay where it is, below the entitlement.
 	Floor cpu.Milli
-	// Ceiling is the highest limit that the container may get: the node's allocatable CPU or the
-	// ceiling of a constraint. It comes before the floor. Where Settable is above it, Floor and
-	// Ceiling are the limit in force: the container is left as it is.
+	// Ceiling is the highest limit that the container may get: the node's allocatable CPU, the
+	// multiple of its declared limit or the ceiling of a constraint. It comes before the floor. Where
+	// Settable is above it, Floor and Ceiling are the limit in force: the container is left as it is.
 	Ceiling cpu.Milli
 }
 
@@ -51,6 +51,15 @@ func (c Container) Within(floor, ceiling cpu.Milli) Container {
 	}
 	c.Bounds = b
 	return c
+}
+
+// DefaultMaxRaise is the multiple of its declared limit that the limit of a container reaches at most, where no setting
+// says another. Programs that size themselves by their limit would else do so by the node.
+const DefaultMaxRaise = 8
+
+// RaiseCeiling is how far raises take a container with this declared limit. One below a quantum acts as a quantum.
+func RaiseCeiling(declared cpu.Milli, maxRaise int) cpu.Milli {
+	return max(declared, (max(declared, cpu.Quantum) * cpu.Milli(maxRaise)).RoundDown(cpu.Quantum))
 }
 
 // BidFloor is the floor of the container's bid. A floor above the entitlement keeps the limit up

@@ -36,7 +36,11 @@ var exclusions = []struct {
 	{reasons.OptedOut, func(p Pod) bool {
 		return p.Labels[kube.ManagedKey] == "false" || p.Annotations[kube.ManagedKey] == "false"
 	}},
-	{reasons.InvalidAnnotation, func(p Pod) bool { _, err := kube.MaxCPU(p.Pod); return err != nil }},
+	{reasons.InvalidAnnotation, func(p Pod) bool {
+		_, err := kube.MaxCPU(p.Pod)
+		_, fault := kube.MaxRaise(p.Pod, 0)
+		return err != nil || fault != ""
+	}},
 	{reasons.ManagedByVPA, func(p Pod) bool { return p.VPA }},
 	{reasons.NotRunning, func(p Pod) bool {
 		bound := p.Boost && p.Spec.NodeName != "" && p.Status.Phase == corev1.PodPending &&

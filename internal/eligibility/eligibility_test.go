@@ -40,6 +40,7 @@ func TestEveryExclusion(t *testing.T) {
 		{reasons.OptedOut, func(p *Pod) { p.Annotations[kube.ManagedKey] = "false" }},
 		{reasons.InvalidAnnotation, func(p *Pod) { p.Annotations[kube.MaxCPUKey] = "two" }},
 		{reasons.InvalidAnnotation, func(p *Pod) { p.Annotations[kube.MaxCPUKey] = "-1" }},
+		{reasons.InvalidAnnotation, func(p *Pod) { p.Labels[kube.MaxRaiseKey] = "many" }},
 		{reasons.ManagedByVPA, func(p *Pod) { p.VPA = true }},
 		{reasons.NotRunning, func(p *Pod) { p.Status.Phase, p.Spec.NodeName = corev1.PodPending, "" }},
 		{reasons.NotRunning, func(p *Pod) { p.DeletionTimestamp = &metav1.Time{} }},

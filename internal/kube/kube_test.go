@@ -138,3 +138,25 @@ func TestBadAnnotationNamesThePod(t *testing.T) {
 		}
 	}
 }
+
+// TestMaxRaise: a whole number within its bounds is taken, of an annotation before a label; anything else names its fault,
+// in a few words.
+func TestMaxRaise(t *testing.T) {
+	p := podtest.Shop()
+	p.Labels[MaxRaiseKey] = "7"
+	if raise, fault := MaxRaise(p, 8); raise != 7 || fault != "" {
+		t.Errorf("of a label: %d (%s)", raise, fault)
+	}
+	for text, want := range map[string]int{"1": 1, "8": 8, "1000": 1000} {
+		p.Annotations[MaxRaiseKey] = text
+		if raise, fault := MaxRaise(p, 5); raise != want || fault != "" {
+			t.Errorf("%q: %d (%s), want %d", text, raise, fault, want)
+		}
+	}
+	for _, text := range []string{"", "0", "-3", "1001", "2.5", "eight", "0x8", strings.Repeat("9", 30_000)} {
+		p.Annotations[MaxRaiseKey] = text
+		if raise, fault := MaxRaise(p, 5); raise != 5 || !strings.Contains(fault, MaxRaiseKey) || len(fault) > 300 {
+			t.Errorf("%.20q: %d (%.400s)", text, raise, fault)
+		}
+	}
+}

@@ -25,6 +25,11 @@ const (
 	// StartupBoostKey as label or annotation of a Pod, or of a Namespace for all its pods, is the factor by
 	// which the CPU limit of a pod that starts exceeds the declared one at least; off: it does not.
 	StartupBoostKey = "mbcas.io/startup-boost"
+	// MaxRaiseKey as label or annotation of a Pod, or of a Namespace for all its pods, is the multiple of its declared
+	// limit that the CPU limit of a container reaches at most.
+	MaxRaiseKey = "mbcas.io/max-raise"
+	// HighestMaxRaise is its highest value.
+	HighestMaxRaise = 1000
 	// BelowDeclaredKey as label or annotation of a Namespace with the value BelowDeclaredNever keeps the
 	// CPU limits of its pods at their declared limits or above.
 	BelowDeclaredKey   = "mbcas.io/below-declared"

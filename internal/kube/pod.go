@@ -236,6 +236,20 @@ func MaxCPU(pod *corev1.Pod) (cpu.Milli, error) {
 	return Milli(q), nil
 }
 
+// MaxRaise is the value of MaxRaiseKey on a pod or a namespace, an annotation before a label, and otherwise where there
+// is none, or none that can be read. fault is what is wrong with it; "": nothing.
+func MaxRaise(o metav1.Object, otherwise int) (raise int, fault string) {
+	text, ok := textOf(o, MaxRaiseKey)
+	if !ok {
+		return otherwise, ""
+	}
+	raise, err := strconv.Atoi(text)
+	if err != nil || raise < 1 || raise > HighestMaxRaise {
+		return otherwise, fmt.Sprintf("%s is %.64q: want a whole number of 1 to %d, such as \"8\"", MaxRaiseKey, text, HighestMaxRaise)
+	}
+	return raise, ""
+}
+
 // CgroupUID is the UID that the kubelet puts in the pod's cgroup path: its config hash for a static
 // pod.
 func CgroupUID(pod *corev1.Pod) string {

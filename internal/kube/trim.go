@@ -26,7 +26,7 @@ func Trim(object any) (any, error) {
 }
 
 // keptAnnotations are those that decisions read.
-var keptAnnotations = []string{ManagedKey, MaxCPUKey, StartupBoostKey, corev1.MirrorPodAnnotationKey}
+var keptAnnotations = []string{ManagedKey, MaxCPUKey, MaxRaiseKey, StartupBoostKey, corev1.MirrorPodAnnotationKey}
 
 // TrimPod keeps the resources of a pod's containers, its state, and which manager changed its limits.
 // It may be applied twice.

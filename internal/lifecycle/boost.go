@@ -32,7 +32,7 @@ func boost(s *state) verdict {
 		if s.pod.Decision != nil {
 			decided = s.pod.Decision.Limits.Of(c.Name)
 		}
-		if least > decided && s.pod.managed(c) {
+		if least > max(decided, s.pod.Declared.Of(c.Name)) && s.pod.managed(c) {
 			s.Why = reasons.StartupBoost
 			if least > c.Limit {
 				s.Purpose = Startup
@@ -80,7 +80,7 @@ func (s *state) startupLimits() (limits Limits, until time.Time) {
 		limit := s.pod.Declared.Of(c.Name)
 		boosted := cpu.FromCores(limit.Cores() * s.pod.StartupBoost).RoundDown(cpu.Quantum)
 		limits = append(limits, Limit{c.Name, limit})
-		least, declared = append(least, max(boosted, limit)), append(declared, limit)
+		least, declared = append(least, max(min(boosted, c.Ceiling), limit)), append(declared, limit)
 	}
 	for i, fitted := range cpu.FitTotal(least, declared, s.pod.Ceiling) {
 		limits[i].CPU = max(fitted.RoundDown(cpu.Quantum), declared[i])

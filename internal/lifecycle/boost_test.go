@@ -72,6 +72,21 @@ func TestBoostEndsOnce(t *testing.T) {
 	}
 }
 
+// TestBoostsStayWithinCeilings: a boost goes to the ceiling of the container, and is none where that is the declared limit.
+func TestBoostsStayWithinCeilings(t *testing.T) {
+	for ceiling, want := range map[cpu.Milli]cpu.Milli{4000: 1500, 1000: 1000, 500: 0} {
+		p := starting(time.Minute)
+		p.Containers[0].Ceiling = ceiling
+		to, why := cpu.Milli(0), reasons.Reason("")
+		for _, task := range Decide(DefaultConfig(), up, []Pod{p}, noon) {
+			to, why = task.to(), task.Why
+		}
+		if to != want || (why == reasons.StartupBoost) != (want > 0) {
+			t.Errorf("with a ceiling of %v it is raised to %v (%s), want %v", ceiling, to, why, want)
+		}
+	}
+}
+
 // TestUnreadyPodsLoseTheirBoost: see the package's promises.
 func TestUnreadyPodsLoseTheirBoost(t *testing.T) {
 	const pulled = "its image is still pulled"

@@ -5,9 +5,11 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/cpu"
+	"github.com/mbcas/mbcas/internal/demand"
 )
 
 // tighter are the pods as they are told, with what of these others only tightens their constraints.
@@ -26,13 +28,16 @@ func tighter(told, others []v1alpha1.NodePod) []v1alpha1.NodePod {
 // tightened are constraints with the NoDecrease of others, and those ceilings of theirs that are lower.
 func tightened(told, others *v1alpha1.Constraints) *v1alpha1.Constraints {
 	if others == nil {
-		return told
+		others = &v1alpha1.Constraints{}
 	}
 	c := v1alpha1.Constraints{}
 	if told != nil {
 		c = *told.DeepCopy()
 	}
 	c.NoDecrease = cmp.Or(c.NoDecrease, others.NoDecrease)
+	if ptr.Deref(others.MaxRaise, demand.DefaultMaxRaise) < ptr.Deref(c.MaxRaise, demand.DefaultMaxRaise) {
+		c.MaxRaise = others.MaxRaise
+	}
 	lowered := lower(&c.Ceiling, others.Ceiling)
 	for _, o := range others.Containers {
 		at := slices.IndexFunc(c.Containers, func(c v1alpha1.ContainerConstraints) bool { return c.Name == o.Name })

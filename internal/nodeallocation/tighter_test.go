@@ -18,6 +18,7 @@ func TestTightened(t *testing.T) {
 			CeilingBy: by, Containers: []v1alpha1.ContainerConstraints{{Name: name, Floor: floor, Ceiling: ceiling}},
 		}
 	}
+	raise := func(n int32) *v1alpha1.Constraints { return &v1alpha1.Constraints{MaxRaise: &n} }
 	for name, c := range map[string]struct{ told, others, want *v1alpha1.Constraints }{
 		"nothing":            {nil, nil, nil},
 		"nothing that binds": {nil, &v1alpha1.Constraints{CoordinationPercent: &percent, IncreaseOnNeed: true}, nil},
@@ -29,6 +30,10 @@ func TestTightened(t *testing.T) {
 			CeilingBy:  "b",
 			Containers: []v1alpha1.ContainerConstraints{{Name: "app", Ceiling: m(700)}, {Name: "web", Ceiling: m(600)}},
 		}},
+		"a lower raise":          {raise(9), raise(2), raise(2)},
+		"a higher one of raises": {raise(2), raise(9), raise(2)},
+		"the default is higher":  {raise(4), nil, raise(4)},
+		"the default is lower":   {raise(9), nil, &v1alpha1.Constraints{}},
 		"another reason": {
 			&v1alpha1.Constraints{NoDecrease: "ScaledByHPA", Ceiling: m(700)},
 			&v1alpha1.Constraints{NoDecrease: "UnhealthyAfterDecrease"},

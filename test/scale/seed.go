@@ -21,6 +21,7 @@ import (
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/allocation"
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
 	"github.com/mbcas/mbcas/internal/testing/fakekubelet"
 )
@@ -176,16 +177,17 @@ func (w *world) seedAllocation(ctx context.Context, s *store, pod *corev1.Pod, s
 // peak is how far above its mean the demand of a calm pod has been at some time.
 const peak = 1 + 2*noiseSwing
 
-// decided is the last decision about the only container of a pod with a limit: its node's size if it
-// has been throttled or has used a quarter of its limit, else its limit.
+// decided is the last decision about the only container of a pod with a limit: its ceiling if it
+// has been throttled or has used half of its limit, else its limit.
 func (w *world) decided(
 	pod *corev1.Pod, declared v1alpha1.ContainerLimit, at metav1.Time,
 ) ([]v1alpha1.ContainerLimit, *v1alpha1.Decision) {
 	kind, budget := w.kindOf(pod), kube.Milli(pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU])
 	rng := drawn(fakekubelet.ContainerID(pod.UID, declared.Name))
 	usage := mean(rng, kind, float64(budget), float64(declared.CPULimit))
-	limit, ceiling := declared.CPULimit, cpu.Milli(1000*w.cores)
-	if kind != calm || usage*peak > float64(limit)/4 {
+	limit := declared.CPULimit
+	ceiling := min(cpu.Milli(1000*w.cores), demand.RaiseCeiling(limit, demand.DefaultMaxRaise))
+	if kind != calm || usage*peak > float64(limit)/2 {
 		limit = ceiling
 	}
 	d := &v1alpha1.Decision{

@@ -62,6 +62,7 @@ var checks = []check{
 	{"namespace", "facts", perCluster, reachable, namespaceObjects, nil},
 	{"namespace", "mode", perNamespace, reachable, nil, checkMode},
 	{"namespace", "declared limits", perNamespace, hasCandidates, nil, checkBelowDeclared},
+	{"namespace", "raises", perNamespace, hasCandidates, nil, checkMaxRaise},
 	{"namespace", "VPA", perNamespace, switchedOn, nil, checkVPAs},
 	{"namespace", "refused pods", perNamespace, hasCandidates, nil, checkRefused},
 	{"namespace", "LimitRange", perNamespace, hasCandidates, nil, checkLimitRanges},

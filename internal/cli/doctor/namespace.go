@@ -109,6 +109,17 @@ func checkBelowDeclared(f *findings, s subject) {
 	}
 }
 
+// checkMaxRaise says how far the namespace lets limits rise, if it says so.
+func checkMaxRaise(f *findings, s subject) {
+	n := s.namespace
+	switch raise, fault := kube.MaxRaise(n.meta, 0); {
+	case fault != "":
+		f.warn(n.name, fault+". Until it is, the controller's --max-raise counts", "Mend the label or annotation of the namespace, or remove it.")
+	case raise > 0:
+		f.ok(n.name, "limits rise to at most %d times the declared ones (%s)", raise, kube.MaxRaiseKey)
+	}
+}
+
 // remedies are what to do about pods that cannot be resized.
 var remedies = map[reasons.Reason]string{
 	reasons.AdmissionWouldMutate: "Recreate these pods, so that they get the values at their creation.",

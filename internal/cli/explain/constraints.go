@@ -14,6 +14,7 @@ import (
 	"github.com/mbcas/mbcas/internal/cli/format"
 	"github.com/mbcas/mbcas/internal/cli/snapshot"
 	"github.com/mbcas/mbcas/internal/constraints"
+	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kube"
 )
 
@@ -201,15 +202,20 @@ func floorSource(s Subject) string {
 	return ""
 }
 
-// ceilingSource says which constraint sets the ceiling of the figures; "" if none does.
+// ceilingSource says what sets the ceiling of the figures; "" if that is the node or the pod.
 func ceilingSource(s Subject) string {
-	c := s.Row.Constraints
-	if c == nil || c.CeilingBy == "" {
+	c := ptr.Deref(s.Row.Constraints, v1alpha1.Constraints{})
+	raise, most := ptr.Deref(c.MaxRaise, demand.DefaultMaxRaise), int32(kube.HighestMaxRaise)
+	_, ceiling := bounds(s, &c)
+	_, own := bounds(s, &v1alpha1.Constraints{MaxRaise: &raise})
+	_, unraised := bounds(s, &v1alpha1.Constraints{MaxRaise: &most})
+	switch {
+	case s.Row.Figures.Ceiling != ceiling:
 		return ""
-	}
-	_, own := bounds(s, nil)
-	if _, ceiling := bounds(s, c); ceiling < own && s.Row.Figures.Ceiling == ceiling {
+	case ceiling < own && c.CeilingBy != "":
 		return "set by " + objects(c.CeilingBy)
+	case ceiling == own && own < unraised:
+		return fmt.Sprintf("%d times its declared limit; %s changes that", raise, kube.MaxRaiseKey)
 	}
 	return ""
 }

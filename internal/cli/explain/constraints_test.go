@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/mbcas/mbcas/api/v1alpha1"
 	"github.com/mbcas/mbcas/api/v1alpha1/reasons"
@@ -144,6 +145,7 @@ func TestBoundsNameTheirSource(t *testing.T) {
 	noDecrease.NoDecrease = string(reasons.ScaledByHPA)
 	low := v1alpha1.Constraints{Containers: container(milli(50), milli(1500)), FloorBy: "LimitRange/a", CeilingBy: "LimitRange/a"}
 	high := v1alpha1.Constraints{Ceiling: milli(3000), CeilingBy: "LimitRange/a, ResourceQuota/b"}
+	twice, much := v1alpha1.Constraints{MaxRaise: ptr.To[int32](2)}, v1alpha1.Constraints{MaxRaise: ptr.To[int32](100)}
 	const byHPA = "set by HorizontalPodAutoscaler web"
 	const declared = "what its declared limit and request give it"
 	for name, c := range map[string]struct {
@@ -163,6 +165,8 @@ func TestBoundsNameTheirSource(t *testing.T) {
 		"its declared limit, above the HPA's floor":  {&hpa, 900, 2000, declared, ""},
 		"a pod that saturates":                       {nil, 640, 2000, "", ""},
 		"a ceiling below its declared limit":         {nil, 700, 700, declared, ""},
+		"as far as its limit may rise":               {&twice, 210, 1800, "", "2 times its declared limit; mbcas.io/max-raise changes that"},
+		"a raise that its max-cpu bounds":            {&much, 210, 2000, "", ""},
 	} {
 		s.Row.Declared = milli(900)
 		s.Row.Constraints, s.Row.Figures = c.constraints, &snapshot.Figures{Floor: c.floor, Ceiling: c.ceiling}

@@ -39,7 +39,7 @@ type Subject struct {
 
 // sentences are in the order in which a limit comes about. A sentence is "" if it does not apply.
 var sentences = []func(Subject) string{
-	eligibility, startupBoost, demand, stalls, price, constraintSentences, decision, floorsExceedSupply, lastChange, state,
+	eligibility, startupBoost, demanded, stalls, price, constraintSentences, decision, floorsExceedSupply, lastChange, state,
 }
 
 // Pod explains the limit of a pod.

@@ -43,8 +43,8 @@ func startupBoost(s Subject) string {
 	return fmt.Sprintf("Start-up boost: %s (%s).", strings.TrimSuffix(format.OneLine(c.Message), "."), c.Reason)
 }
 
-// demand says what the pod uses and would use without a limit.
-func demand(s Subject) string {
+// demanded says what the pod uses and would use without a limit.
+func demanded(s Subject) string {
 	f := s.Row.Figures
 	switch {
 	case s.Allocation == nil:
@@ -198,11 +198,11 @@ func decision(s Subject) string {
 		if by := ceilingSource(s); by != "" {
 			return fmt.Sprintf("%s, its ceiling, %s.", head, by)
 		}
-		return fmt.Sprintf("%s, its ceiling: the node's allocatable CPU, or the pod's %s if that is lower.", head,
-			kube.MaxCPUKey)
+		return fmt.Sprintf("%s, its ceiling: the node's allocatable CPU, a multiple of the declared limit (%s) or the pod's "+
+			"%s, whichever is lowest.", head, kube.MaxRaiseKey, kube.MaxCPUKey)
 	}
 	return head + ". Neither price nor bounds restrict it: the pod demands less. " +
-		"It rises on need, by what the other pods leave."
+		"It rises when the pod is throttled or uses more than half of it."
 }
 
 func floorsExceedSupply(s Subject) string {

@@ -133,7 +133,8 @@ const container = "main"
 // set.
 func (p *pod) bounds(request, allocatable cpu.Milli) demand.Container {
 	k := p.spec.Constraints
-	ceiling := allocatable
+	floor := k.Floor.RoundUp(cpu.Quantum)
+	ceiling := min(allocatable, max(floor, demand.RaiseCeiling(p.declared, demand.DefaultMaxRaise)))
 	for _, c := range []cpu.Milli{k.Ceiling, p.share} {
 		if c > 0 {
 			ceiling = min(ceiling, c.RoundDown(cpu.Quantum))
@@ -141,7 +142,7 @@ func (p *pod) bounds(request, allocatable cpu.Milli) demand.Container {
 	}
 	return demand.Container{
 		Name: container, ID: p.name, Request: request, Declared: p.declared, Limit: p.limit,
-	}.Within(k.Floor.RoundUp(cpu.Quantum), ceiling)
+	}.Within(floor, ceiling)
 }
 
 // keptFloor is the floor of a pod that must not be decreased: its limit, up to the declared one or

@@ -245,6 +245,28 @@ func TestIdleNodeThrottlesNoPod(t *testing.T) {
 	}
 }
 
+// TestRaisesAreBounded: on an idle node of 64 cores a pod that is not throttled keeps its limit of 200m, and one that takes
+// all that it can get has eight times that: a runtime with a thread for each CPU of its limit would have 64 by the node.
+func TestRaisesAreBounded(t *testing.T) {
+	steady := load.Requests{Rate: load.Constant(60), ServiceTime: time.Millisecond}
+	r := sim.Run(sim.Setup{Machine: sim.Machine{Cores: 64}, Length: 3 * time.Minute, Seed: 1, Pods: []sim.PodSpec{
+		{Name: "calm", Request: 50, Limit: 200, Threads: 1, Requests: steady},
+		{Name: "greedy", Request: 50, Limit: 200, Spin: load.Step{After: 64, Time: time.Minute}},
+	}}, New(DefaultConfig()))
+	if p := r.Pod("calm"); len(p.Changes) != 0 {
+		t.Errorf("a pod that uses 60m of its 200m has %v", p.Changes)
+	}
+	last := cpu.Milli(0)
+	for _, c := range r.Pod("greedy").Changes {
+		if last = c.To; last > 1600 {
+			t.Errorf("a limit of 200m rises to %v, want 1600m at most", last)
+		}
+	}
+	if last != 1600 {
+		t.Errorf("the limit of a pod that takes all ends at %v, want 1600m", last)
+	}
+}
+
 // TestDecisionsArriveLate: no limit changes before the decision of a round has arrived, and none
 // of the same pod follows while a resize counts as in flight, other than an increase that supersedes a
 // decrease. Delays follow from the node's seed.
