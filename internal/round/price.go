@@ -217,11 +217,12 @@ func lastTickDemand(cfg Config, b bidder) cpu.Milli {
 // stoppedThreshold is the share of its limit below which a throttled pod cannot have demanded more all the time.
 const stoppedThreshold = 0.85
 
-// lowerEstimates lowers the estimates to the demands at which the price was released, so that demand that has ended
-// does not count again in the next tick.
+// lowerEstimates lowers the demands and their estimates to those at which the price was released, so that demand that
+// has ended counts no more.
 func lowerEstimates(cfg Config, estimates map[string]demand.Estimate, pods []PodInput, book []bidder) {
-	for _, b := range book {
-		latest := lastTickDemand(cfg, b)
+	for i := range book {
+		b := &book[i]
+		latest := lastTickDemand(cfg, *b)
 		if latest >= b.bid.Demand {
 			continue
 		}
@@ -232,6 +233,7 @@ func lowerEstimates(cfg Config, estimates map[string]demand.Estimate, pods []Pod
 				estimates[c.ID] = est
 			}
 		}
+		b.bid.Demand = latest
 	}
 }
 

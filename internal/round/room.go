@@ -47,21 +47,14 @@ type room struct {
 	perBudget float64   // the share in cores of a unit of budget
 }
 
-// setLeftByOthers sets what the others leave each bidder. Where some have just stopped, their usage shows it at once,
-// their demand a round later. Pods that saturate wait for that, since it may be a lull.
+// setLeftByOthers sets what the others leave each bidder.
 func (s *State) setLeftByOthers(book []bidder, node NodeDecision, perBudget float64) {
 	s.room = room{unclaimed: node.Supply, perBudget: perBudget}
-	unused := node.Supply - node.Usage
 	for i := range book {
 		s.room.unclaimed -= book[i].counted()
-		unused -= book[i].kept(0, book[i].bid.Demand)
 	}
 	for i := range book {
-		b := &book[i]
-		b.leftByOthers = s.room.leftByOthers(b, b.counted())
-		if node.Released && node.UsageKnown && !b.usesUpItsLimit() {
-			b.leftByOthers = max(b.leftByOthers, unused+b.kept(0, b.bid.Demand)+b.usage)
-		}
+		book[i].leftByOthers = s.room.leftByOthers(&book[i], book[i].counted())
 	}
 }
 

@@ -173,10 +173,10 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		cfg: cfg, solver: s.solver, book: book, node: &out.Node, elapsed: rates.Node.Elapsed,
 		demandKnown: warm,
 	})
-	s.setLeftByOthers(book, out.Node, perBudget)
 	if out.Node.Released {
 		lowerEstimates(cfg, s.estimates, in.Pods, book)
 	}
+	s.setLeftByOthers(book, out.Node, perBudget)
 
 	s.noteRaises(cfg, in.Pods, book)
 	s.descents = noteDescents(cfg, s.descents, in, book)
