@@ -22,7 +22,7 @@ type RoundReport struct {
 // NodeReport is the market of the node.
 type NodeReport struct {
 	Price        float64   `json:"price"`   // at which limits are set; 0: CPU is not scarce
-	Cleared      float64   `json:"cleared"` // before bands and trim
+	Cleared      float64   `json:"cleared"` // before the bands
 	Supply       cpu.Milli `json:"supply"`
 	Demand       cpu.Milli `json:"demand"`
 	SignalDemand cpu.Milli `json:"signalDemand"` // what DemandSignals add to the demand, kept free

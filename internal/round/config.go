@@ -46,11 +46,6 @@ type Config struct {
 	// Disagreement is what pods keep at any price of what declared limits give them; its zero value: nothing, and no
 	// limit is revocable.
 	Disagreement disagreement.Config
-	// TrimGain is how much of the relative error between measured usage and supply is added to the exponent of the
-	// price per second; 0 switches the trim off.
-	TrimGain float64
-	// TrimLimit bounds the trim: the price is between e^-TrimLimit and e^TrimLimit times the cleared price.
-	TrimLimit float64
 	// BoundRaises has limits raised to what the demands of the other pods leave, while CPU has no price or the pod
 	// saturates or seems to. Off, they are raised to the ceiling: a first burst is throttled less, and a pod that begins
 	// to saturate takes more from the others until it is capped.
@@ -86,8 +81,6 @@ func DefaultConfig() Config {
 		ReleaseBand:     0.05,
 		Disagreement:    disagreement.DefaultConfig(),
 		CapBand:         0.10,
-		TrimGain:        0.05,
-		TrimLimit:       0.7,
 		BoundRaises:     true,
 		PublishBand:     0.10,
 		PublishInterval: 5 * time.Second,
@@ -119,8 +112,6 @@ func (c Config) Validate() error {
 		{"ReleaseIdle", c.ReleaseIdle, share(c.ReleaseIdle), shares},
 		{"ReleaseBand", c.ReleaseBand, share(c.ReleaseBand), shares},
 		{"CapBand", c.CapBand, share(c.CapBand), shares},
-		{"TrimGain", c.TrimGain, share(c.TrimGain), shares},
-		{"TrimLimit", c.TrimLimit, c.TrimLimit >= 0 && c.TrimLimit <= 5, "0 to 5"},
 		{"PublishBand", c.PublishBand, share(c.PublishBand), shares},
 		{"PublishInterval", c.PublishInterval, c.PublishInterval >= 0, notNegative},
 		{"QuotaInterval", c.QuotaInterval, c.QuotaInterval >= 0, notNegative},

@@ -69,9 +69,10 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 
 // target is the limit that the market leaves a pod.
 //
-// An uncapped pod is not lowered, unless its raise is revoked. The price counts on its demand, which is a mean; its bursts beyond that come at
-// other times than those of its neighbours, and a burst that lasts becomes demand. It is raised only when it needs
-// more: each increase costs a resize, which would delay others. Its published limit stands, applied or not.
+// An uncapped pod is not lowered, unless its raise is revoked. The price counts on its demand, which is a mean; its
+// bursts beyond that come at other times than those of its neighbours, and a burst that lasts becomes demand. It is
+// raised only when it needs more: each increase costs a resize, which would delay others. Its published limit stays,
+// applied or not.
 func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cpu.Milli {
 	current, target := b.limit, max(b.bid.Limit(s.price.inForce)+b.idle, b.minLimit)
 	switch {

@@ -246,7 +246,7 @@ func TestJustAboveItsShareIsNotCapped(t *testing.T) {
 	batch := &fakePod{name: "batch", request: 500, declared: 4000, demand: 8000}
 	service := &fakePod{name: "service", request: 500, declared: 4000, demand: 1700}
 	w := priceAlone(batch, service)
-	w.cfg.TrimGain, w.cfg.PriceBand = 0, 0.01 // the price follows the demands at once
+	w.cfg.PriceBand = 0.01 // the price follows the demands at once
 	for _, step := range []struct {
 		want   cpu.Milli
 		capped bool

@@ -27,14 +27,13 @@ func TestSignalDemandIsKeptFree(t *testing.T) {
 		service := &fakePod{name: "service", request: 500, declared: 4000, demand: 900, percent: c.percent}
 		w := priceAlone(batch, service)
 		var out Output
-		for range 5 { // enough time for the trim to take it back
+		for range 5 {
 			out = w.run(60)
 			if service.limit != 4000 {
 				t.Errorf("%d %%: the service is capped at %v because of its signal", c.percent, service.limit)
 			}
 		}
-		// the trim leaves half the price band
-		near := func(got, want cpu.Milli) bool { return max(got-want, want-got) <= 270 }
+		near := func(got, want cpu.Milli) bool { return max(got-want, want-got) <= 10 }
 		if free := out.Node.Supply - out.Node.Usage; !near(batch.limit, c.batch) || !near(free, c.free) {
 			t.Errorf("%d %%: the saturating pod has %v and %v is free, want %v and %v", c.percent, batch.limit, free, c.batch,
 				c.free)

@@ -17,8 +17,8 @@
 //   - PriceFallsLate: the price rises at once. It falls when a lower price has sufficed for FallDelay, or when CPU lies
 //     idle beside a throttled pod.
 //   - NoPriceAboveTheShare: while all demands just fit, no price stays at which a pod has less than its share.
-//   - PriceLeavesTheShare, SharePriceIsHighest, PriceTurnsThriceAtMost, CapBandMayUseTheReserve: what docs/theory.md
-//     says of the price over time.
+//   - PriceLeavesTheShare, SharePriceIsHighest, CapBandMayUseTheReserve: what docs/theory.md says of the price over
+//     time.
 //   - RestartKeepsThePrice: a restart of the agent, a pause, or counters of the node that go back change no limit.
 //   - ScarcityIsSeenAtOnce: two rounds after a throttled pod takes all CPU there is a price.
 //   - IntervalChangesNothing: the time until idle CPU is given back does not depend on the interval between rounds.

@@ -1,7 +1,6 @@
 package round
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -16,9 +15,7 @@ type price struct {
 	binds    bool          // it caps a pod; one that does not is without effect
 	lowerFor time.Duration // for which a lower price has sufficed
 	lowerMax market.Price  // the highest of these lower prices
-	trim     float64       // exponent that corrects the cleared price
 	idleFor  time.Duration // for which CPU has been idle beside a throttled pod
-	resumed  bool          // the demand was not known, so the price goes on with the trim that it implies
 	slack    slack         // what all demands left of the supply when that was known last
 }
 
@@ -53,11 +50,10 @@ func (p price) update(c clearing) price {
 	return p
 }
 
-// moved clears the market and moves the price: feed-forward from the clearing, an integral trim that drives measured
-// usage to the supply, and bands so that noise moves nothing.
+// moved clears the market and moves the price towards the cleared one, with bands so that noise moves nothing.
 func (p price) moved(c clearing) price {
 	problem := c.problem()
-	if p.resumed = p.resumed || !c.demandKnown; !c.node.UsageKnown || !c.demandKnown { // the price stays
+	if !c.node.UsageKnown || !c.demandKnown { // the price stays
 		p.idleFor, p.lowerFor, p.lowerMax, c.node.Price = 0, 0, 0, p.inForce
 		return p
 	}
@@ -66,13 +62,10 @@ func (p price) moved(c clearing) price {
 	idle := lasted(p.idleFor, c.elapsed, c.cfg.Release)
 	cleared := c.clear(problem, idle)
 
-	before := p.inForce
 	total := float64(c.usable + c.node.SignalDemand)
 	switch {
 	case cleared == 0 && (idle || total <= (1-c.cfg.ReleaseBand)*float64(c.node.Supply)):
-		if p = p.moveTo(c.cfg, 0, idle, c.elapsed); p.inForce == 0 {
-			p.trim = 0
-		}
+		p = p.moveTo(c.cfg, 0, idle, c.elapsed)
 		p.slack = amplyFit
 	case cleared == 0:
 		// Demand is just below the supply: no price begins, and one in force stays, but not above the share price.
@@ -81,14 +74,8 @@ func (p price) moved(c clearing) price {
 		}
 		p.slack = demandsFit
 	default:
-		if p.resumed && before > 0 {
-			p.trim = max(-c.cfg.TrimLimit, min(c.cfg.TrimLimit, math.Log(float64(before/cleared))))
-		}
-		p.trim = p.updateTrim(c)
-		trimmed := cleared * market.Price(math.Exp(p.trim))
-		p = p.moveTo(c.cfg, min(trimmed, sharePrice(c.solver, problem)), idle, c.elapsed)
+		p = p.moveTo(c.cfg, cleared, idle, c.elapsed)
 	}
-	p.resumed = false
 	c.node.Price = p.inForce
 	return p
 }
@@ -138,8 +125,7 @@ func (c clearing) clear(problem market.Problem, idle bool) market.Price {
 	return cleared.Price
 }
 
-// sharePrice is the price at which every bidder has its share if all demand more. Above it the trim would take CPU
-// from the shares of capped pods, for bursts of uncapped ones.
+// sharePrice is the price at which every bidder has its share if all demand more. No demands clear at a higher one.
 func sharePrice(solver *market.Solver, p market.Problem) market.Price {
 	for i := range p.Bids {
 		p.Bids[i].Demand = p.Bids[i].Ceiling
@@ -235,32 +221,4 @@ func lowerEstimates(cfg Config, estimates map[string]demand.Estimate, pods []Pod
 		}
 		b.bid.Demand = latest
 	}
-}
-
-// updateTrim integrates the relative error between usage and supply while some pod is capped; otherwise another price
-// would change nothing. It waits while limits are still on their way down: that error ends by itself. An error within
-// half the price band counts as none: the price moves by whole bands, so the trim would only oscillate around it.
-func (p price) updateTrim(c clearing) float64 {
-	cfg, d := c.cfg, c.node
-	if d.Supply <= 0 || p.inForce == 0 || p.lowerFor > 0 { // a fall that is due will end the error
-		return p.trim
-	}
-	capped := false
-	for _, b := range c.book {
-		if !b.managed || b.bound(cfg, p.inForce) != market.ByPrice {
-			continue
-		}
-		capped = true
-		line := b.bid.Limit(p.inForce)
-		if b.limit > line && differs(b.limit, line, 1.5*cfg.PublishBand) {
-			return p.trim
-		}
-	}
-	if !capped {
-		return p.trim
-	}
-	used := d.Usage + keptForSignals(c.book, p.inForce)
-	miss := max(-0.5, min(0.5, float64(used-d.Supply)/float64(d.Supply)))
-	miss -= max(-cfg.PriceBand/2, min(cfg.PriceBand/2, miss))
-	return max(-cfg.TrimLimit, min(cfg.TrimLimit, p.trim+cfg.TrimGain*miss*c.elapsed.Seconds()))
 }

@@ -1,7 +1,6 @@
 package round
 
 import (
-	"math"
 	"testing"
 	"time"
 
@@ -10,53 +9,6 @@ import (
 	"github.com/mbcas/mbcas/internal/sense"
 	"github.com/mbcas/mbcas/market"
 )
-
-// contendedBook is the order book of a saturating pod and of a service that demands one core, with
-// equal budgets.
-func contendedBook() ([]bidder, NodeDecision) {
-	return []bidder{
-		{managed: true, limit: 2600, bid: market.Bid{Budget: 500, Demand: 8000, Floor: 100, Ceiling: 4000}},
-		{managed: true, limit: 4000, bid: market.Bid{Budget: 500, Demand: 1000, Floor: 100, Ceiling: 4000}},
-	}, NodeDecision{Supply: 3600, Usage: 3600, UsageKnown: true}
-}
-
-func TestTrimLeavesTheShare(t *testing.T) {
-	cfg := DefaultConfig()
-	book, d := contendedBook()
-	p := price{inForce: 500.0 / 2600, trim: cfg.TrimLimit}
-	if plain := 500.0 / 2600 * math.Exp(cfg.TrimLimit); 500/plain > 1500 {
-		t.Fatalf("the trim alone leaves the saturating pod %vm, which proves nothing", 500/plain)
-	}
-	p = p.update(clearing{
-		cfg: cfg, solver: new(market.Solver), book: book, node: &d, elapsed: time.Second,
-		demandKnown: true,
-	})
-	if got := book[0].bid.Limit(p.inForce); got < 1799 || got > 1800 {
-		t.Errorf("with its trim at the limit the price leaves the saturating pod %v, want its half of 3600m", got)
-	}
-}
-
-// TestTrimWaits: a pod just above its share keeps its limit, so the trim does not wait for it.
-func TestTrimWaits(t *testing.T) {
-	for name, c := range map[string]struct {
-		lowerFor          time.Duration
-		demand, published cpu.Milli // of the service, whose budget buys 2600m
-		waits             bool
-	}{
-		"a sixth of the supply is idle":         {demand: 1000},
-		"a lower price waits for FallDelay":     {demand: 1000, lowerFor: time.Second, waits: true},
-		"the service is just above its share":   {demand: 2700, published: 4000},
-		"it is capped, and its limit goes down": {demand: 2700, published: 2600, waits: true},
-	} {
-		book, d := contendedBook()
-		d.Usage, book[1].bid.Demand, book[1].published = 3000, c.demand, c.published
-		p := price{inForce: 500.0 / 2600, trim: 0.3, lowerFor: c.lowerFor}
-		got := p.updateTrim(clearing{cfg: DefaultConfig(), book: book, node: &d, elapsed: time.Second})
-		if got > 0.3 || (got == 0.3) != c.waits {
-			t.Errorf("%s: the trim goes from 0.3 to %v", name, got)
-		}
-	}
-}
 
 func TestStarvationHasToLast(t *testing.T) {
 	starved := &fakePod{name: "starved", request: 1000, declared: 4000, demand: 200, waits: 1}

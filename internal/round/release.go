@@ -2,7 +2,6 @@ package round
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/kernel"
 	"github.com/mbcas/mbcas/internal/sense"
-	"github.com/mbcas/mbcas/market"
 )
 
 // release lowers the price where capped pods have stopped and freed CPU beside a throttled pod.
@@ -67,20 +65,15 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 
 // releasedBy is the price at which the market clears again; not lowered unless it is clearly below the one in force.
 func (p price) releasedBy(c clearing) (after price, lowered bool) {
-	problem := c.problem()
-	to, remaining := c.clear(problem, false), amplyFit
-	if to > 0 {
-		to, remaining = min(to*market.Price(math.Exp(p.trim)), sharePrice(c.solver, problem)), scarce
-	}
+	to := c.clear(c.problem(), false)
 	if to >= p.inForce || !differs(to, p.inForce, c.cfg.PriceBand) {
 		return p, false
 	}
 	after = p
-	after.inForce, after.slack, after.binds = to, remaining, after.binds && to > 0
-	after.lowerFor, after.lowerMax, after.idleFor = 0, 0, 0
-	if to == 0 {
-		after.trim = 0
+	if after.inForce, after.slack = to, scarce; to == 0 {
+		after.slack, after.binds = amplyFit, false
 	}
+	after.lowerFor, after.lowerMax, after.idleFor = 0, 0, 0
 	c.node.Price, c.node.Released = to, true
 	return after, true
 }

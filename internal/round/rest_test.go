@@ -205,8 +205,7 @@ func TestBindingLimitStays(t *testing.T) {
 }
 
 // TestConstantLoadComesToRest: on a node with any pods, each of which demands the same all the time, no limit
-// goes up and down later than half an hour after they started, and on 99 of 100 nodes none changes. The
-// others still follow the trim, which may take longer and does not return.
+// goes up and down later than half an hour after they started, and on 99 of 100 nodes none changes.
 func TestConstantLoadComesToRest(t *testing.T) {
 	nodes, scarce, changes, soon, late := atlength.Of(10, 200), 0, 0, 0, 0
 	for seed := range nodes {

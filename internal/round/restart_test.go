@@ -2,7 +2,6 @@ package round
 
 import (
 	"fmt"
-	"math"
 	"testing"
 	"time"
 
@@ -10,16 +9,18 @@ import (
 	"github.com/mbcas/mbcas/internal/kernel"
 )
 
-// trimmedNode is a node whose price has settled clearly below the cleared one: the estimate of a
-// service that is throttled in bursts exceeds what it uses.
-func trimmedNode(t *testing.T) (w *world, service, batch *fakePod) {
+// settledNode is a node with a steady price that is not the cleared one, but within its band.
+func settledNode(t *testing.T) (w *world, service, batch *fakePod) {
 	t.Helper()
 	service = &fakePod{name: "service", request: 1000, declared: 2000, demand: 420, bursts: 0.9}
 	batch = &fakePod{name: "batch", request: 1000, declared: 4000, demand: 8000}
 	w = priceAlone(service, batch)
 	w.run(900)
-	if p := w.state.price; p.inForce == 0 || math.Abs(p.trim) < 0.05 || w.run(60).Node.Price != p.inForce {
-		t.Fatalf("price %+v: want one in force, steady, and trimmed", p)
+	service.demand += 80
+	w.run(300)
+	p, n := w.state.price, w.run(60).Node
+	if p.inForce == 0 || n.Price != p.inForce || n.Cleared == n.Price {
+		t.Fatalf("price %v, then %v, cleared at %v: want one in force, steady, and another than the cleared", p.inForce, n.Price, n.Cleared)
 	}
 	return w, service, batch
 }
@@ -35,7 +36,7 @@ func TestRestartKeepsThePrice(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, _, batch := trimmedNode(t)
+			w, _, batch := settledNode(t)
 			price, changes, at := w.state.price.inForce, batch.changes, batch.published.At
 			interrupt(w)
 			for second := range 120 {
@@ -72,7 +73,7 @@ func TestPriceBeforeCountsOnce(t *testing.T) {
 // TestPriceOfTheTimeBeforeEnds: a price that was taken up after a restart falls as any other when
 // CPU is not scarce any more.
 func TestPriceOfTheTimeBeforeEnds(t *testing.T) {
-	w, _, batch := trimmedNode(t)
+	w, _, batch := settledNode(t)
 	w.state, w.before, batch.demand = State{}, w.state.price.inForce, 100
 	out := w.run(w.cfg.Demand.WarmUpSamples + int(w.cfg.FallDelay.Seconds()) + 5)
 	if out.Node.Price != 0 {

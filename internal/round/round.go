@@ -90,7 +90,7 @@ type Skipped struct {
 // NodeDecision is the state of the node's market.
 type NodeDecision struct {
 	Price              market.Price // at which limits are set
-	Cleared            market.Price // as cleared in this round, before bands and trim
+	Cleared            market.Price // as cleared in this round, before the bands
 	Supply             cpu.Milli
 	Demand             cpu.Milli   // of all bidders, with unmanaged pods
 	SignalDemand       cpu.Milli   // added to Demand by DemandSignals

@@ -88,7 +88,7 @@ func TestNewPodsAreOnlyRaised(t *testing.T) {
 	w := priceAlone(batch)
 	for i := range w.cfg.Demand.WarmUpSamples {
 		if out := w.tick(); len(out.Decisions) != 0 || out.Skipped.WarmingUp != 1 || out.Node.Price != 0 ||
-			w.state.price != (price{resumed: true}) {
+			w.state.price != (price{}) {
 			t.Fatalf("tick %d: %d decisions, skipped %+v, price %+v: want no decision, and no state", i, len(out.Decisions),
 				out.Skipped, w.state.price)
 		}
@@ -204,7 +204,7 @@ func TestConfigReportsEverything(t *testing.T) {
 		t.Error(err)
 	}
 	bad := DefaultConfig()
-	bad.Reserve, bad.PriceBand, bad.LongestGap, bad.TrimLimit, bad.Onset, bad.CapBand = 1, math.NaN(), 0, 9, 0, 1
+	bad.Reserve, bad.PriceBand, bad.LongestGap, bad.FallDelay, bad.Onset, bad.CapBand = 1, math.NaN(), 0, -1, 0, 1
 	if err := bad.Validate(); err == nil || strings.Count(err.Error(), "\n") != 5 {
 		t.Errorf("Validate = %v, want six faults", err)
 	}

@@ -136,7 +136,7 @@ func quotas(p round.PodInput, sample kernel.PodSample) (sum cpu.Milli) {
 var (
 	priceDesc = describe("mbcas_node_price",
 		"Price of CPU at which limits are set, in budget per thousandth of a core; 0 means that CPU is not scarce.")
-	clearedDesc  = describe("mbcas_node_cleared_price", "Price as cleared in the last round, before bands and trim.")
+	clearedDesc  = describe("mbcas_node_cleared_price", "Price as cleared in the last round, before the bands.")
 	supplyDesc   = describe("mbcas_node_supply_cores", "CPU that the market of the node sells.")
 	demandDesc   = describe("mbcas_node_demand_cores", "CPU that all pods of the node would use without limits.")
 	usageDesc    = describe("mbcas_node_usage_cores", "CPU that the pods of the node used in the last interval.")

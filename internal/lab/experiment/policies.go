@@ -24,7 +24,6 @@ func Policies() []baseline.Policy {
 	return append(baseline.Policies(),
 		variant("", "what ships: one price per node; pods that demand more than their budget buys are capped at that", func(*mbcas.Config) {}),
 		variant("-no-pressure", "what ships without CPU pressure as a sign of starvation", func(c *mbcas.Config) { c.Round.Demand.StarvationThreshold = 1 }),
-		variant("-no-trim", "what ships without the price's correction by measured use", func(c *mbcas.Config) { c.Round.TrimGain = 0 }),
 		variant("-no-smoothing", "what ships with demand taken from the last tick alone", func(c *mbcas.Config) {
 			c.Round.Demand.Rise, c.Round.Demand.Fall = 1, 1
 		}),

@@ -33,7 +33,7 @@ func TestPoliciesHaveNames(t *testing.T) {
 		}
 		seen[p.Name] = true
 	}
-	for _, name := range []string{Default, Static, NoLimits, "max-min", "mbcas-no-trim", "mbcas-no-smoothing", "mbcas-conservative"} {
+	for _, name := range []string{Default, Static, NoLimits, "max-min", "mbcas-no-smoothing", "mbcas-conservative"} {
 		if !seen[name] {
 			t.Errorf("no policy %q", name)
 		}

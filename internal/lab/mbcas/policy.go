@@ -4,8 +4,8 @@
 // simulated node is always Ready, and no resize fails.
 //
 // What it promises, each a test of the same name:
-//   - LimitsFollowThePrice, LimitsSettleAfterAStep, DemandAtTheShareIsStable, GainMargin,
-//     SharesAreLeft: the bounds of docs/theory.md.
+//   - LimitsFollowThePrice, LimitsSettleAfterAStep, DemandAtTheShareIsStable, SharesAreLeft: the
+//     bounds of docs/theory.md.
 //   - DecisionsArriveLate: the controller plans with a decision once its publication has taken its
 //     time, and sees a resize carried out once the kubelet could have said so.
 //   - NewPodsNeedNotWaitForARound: a pod that starts between two rounds is taken in at once, as by the agent.

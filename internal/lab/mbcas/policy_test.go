@@ -130,21 +130,6 @@ func TestDemandAtTheShareIsStable(t *testing.T) {
 	}
 }
 
-// TestGainMargin: the trim's gain keeps its distance from the bound of docs/theory.md at the default delay: a
-// tick, a publication, the time between two decreases, and the flight of a resize.
-func TestGainMargin(t *testing.T) {
-	c := DefaultConfig()
-	const flight = 2 * time.Second
-	delay := (c.Interval + c.Round.PublishInterval + c.Lifecycle.Actuator.DecreaseCooldown + flight).Seconds()
-	bound := 2 * math.Sin(math.Pi/(2*(2*delay+1)))
-	for slope, margin := range map[float64]float64{1: 2, 2000.0 / 1440: 1.5} {
-		if c.Round.TrimGain*slope*margin > bound {
-			t.Errorf("with a slope of %.2f the gain is %.3f, and the bound at %v ticks %.3f: want a factor of %v",
-				slope, c.Round.TrimGain*slope, delay, bound, margin)
-		}
-	}
-}
-
 // contended is a node of spinning and bursty pods that demand more than there is. The largest ends halfway, so
 // the shares of the others grow.
 func contended(rng *rand.Rand, length time.Duration) sim.Setup {
