@@ -37,7 +37,7 @@ func TestIdleNodeThrottlesNoPod(t *testing.T) {
 		cfg := DefaultConfig()
 		// The demand of the pods, even with that of a saturating pod doubled, leaves the reserve idle.
 		w := newWorld(drawPods(t, cpu.FromCores(4*(1-cfg.Reserve)*(1-cfg.ReleaseBand)/2))...)
-		w.run(cfg.Demand.WarmUpSamples + 3)
+		w.run(cfg.Demand.WarmUpSamples + 5) // a limit rises fourfold a round at most: from 10m to 3420m in five
 		for range 60 {
 			out := w.tick()
 			for _, d := range out.Decisions {
