@@ -28,15 +28,19 @@ func (s *State) partsInNeed(cfg Config, b *bidder, p demand.Pod, published map[s
 	return parts
 }
 
-// mostRaised is the highest sum to which an uncapped pod may be raised, and each of its containers
-// but for what the others of the pod demand. A pod that saturates or uses up its limit under a price
-// may have half of what it uses on top, as far as its budget buys it.
+// mostRaised is the highest sum to which an uncapped pod may be raised, and each of its containers but for what the
+// others of the pod demand. Under a price that caps a pod, one that saturates gets CPU as it becomes idle: pods that
+// come down need theirs until they are down. One that uses up its limit gets half of what it uses on top, as far as
+// its budget buys that.
 func (s *State) mostRaised(cfg Config, b *bidder) cpu.Milli {
+	line := b.bid.Limit(s.price.inForce)
 	switch {
 	case !cfg.BoundRaises, s.price.binds && !b.brief && !b.usesUpItsLimit():
 		return math.MaxInt32
-	case s.price.binds && !b.brief && (b.saturating || b.usesUp()):
-		return max(b.leftByOthers, min(b.usage+b.usage/2, b.bid.Limit(s.price.inForce)))
+	case s.price.binds && b.saturating:
+		return min(max(b.leftByOthers, line), b.usage+s.room.idle)
+	case s.price.binds && !b.brief && b.usesUp():
+		return max(b.leftByOthers, min(b.usage+b.usage/2, line))
 	}
 	return b.leftByOthers
 }
@@ -45,11 +49,15 @@ func (s *State) mostRaised(cfg Config, b *bidder) cpu.Milli {
 type room struct {
 	unclaimed cpu.Milli // what all bidders leave of the supply; it may be below 0
 	perBudget float64   // the share in cores of a unit of budget
+	idle      cpu.Milli // what no pod uses of it, without what is kept for signals
 }
 
-// setLeftByOthers sets what the others leave each bidder.
+// setLeftByOthers sets what the others leave each bidder, and what is idle.
 func (s *State) setLeftByOthers(book []bidder, node NodeDecision, perBudget float64) {
-	s.room = room{unclaimed: node.Supply, perBudget: perBudget}
+	s.room = room{unclaimed: node.Supply, perBudget: perBudget, idle: node.Supply}
+	if node.UsageKnown {
+		s.room.idle = max(0, node.Supply-node.Usage-keptForSignals(book, s.price.inForce))
+	}
 	for i := range book {
 		s.room.unclaimed -= book[i].counted()
 	}

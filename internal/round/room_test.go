@@ -76,9 +76,9 @@ func TestLimitsNotInForceStay(t *testing.T) {
 	}
 }
 
-// TestSaturatingPodsRiseByHalf: a pod that uses up its limit under a price gets half as much again at most, as far as its
+// TestPodsThatUseUpTheirLimitRiseByHalf: a pod that uses up its limit under a price gets half as much again at most, as far as its
 // budget buys that, and what the others leave at least.
-func TestSaturatingPodsRiseByHalf(t *testing.T) {
+func TestPodsThatUseUpTheirLimitRiseByHalf(t *testing.T) {
 	for budget, want := range map[market.Budget]cpu.Milli{1000: 1500, 240: 1200, 100: 900} {
 		b := bidder{
 			limit: 1000, usage: 1000, throttleRatio: 1, latestThrottleRatio: 1, leftByOthers: 900,
@@ -88,9 +88,24 @@ func TestSaturatingPodsRiseByHalf(t *testing.T) {
 		if got := s.mostRaised(DefaultConfig(), &b); got != want {
 			t.Errorf("budget %d: %v, want %v", budget, got, want)
 		}
-		b.usage, b.throttleRatio, b.latestThrottleRatio, b.saturating = 700, 0.4, 0.4, true
-		if got := s.mostRaised(DefaultConfig(), &b); got != min(want, max(900, 1050)) {
-			t.Errorf("budget %d, saturating by bursts: %v, want %v", budget, got, min(want, 1050))
+	}
+}
+
+// TestSaturatingPodsGetIdleCPU: a pod that saturates under a price gets what is idle, as far as its budget buys that or the
+// others leave it.
+func TestSaturatingPodsGetIdleCPU(t *testing.T) {
+	for budget, want := range map[market.Budget]map[cpu.Milli]cpu.Milli{
+		1000: {0: 700, 350: 1050, 4000: 4000}, 240: {0: 700, 350: 1050, 4000: 1200}, 100: {0: 700, 350: 900, 4000: 900},
+	} {
+		b := bidder{
+			limit: 1000, usage: 700, throttleRatio: 0.4, latestThrottleRatio: 0.4, leftByOthers: 900, saturating: true,
+			bid: market.Bid{Budget: budget, Demand: 2000, Floor: 100, Ceiling: 4000},
+		}
+		for idle, want := range want {
+			s := State{price: price{inForce: 0.2, binds: true}, room: room{idle: idle}}
+			if got := s.mostRaised(DefaultConfig(), &b); got != want {
+				t.Errorf("budget %d, %v idle: %v, want %v", budget, idle, got, want)
+			}
 		}
 	}
 }
@@ -118,7 +133,7 @@ func TestSaturatingPodsGetNoMoreThanIsLeft(t *testing.T) {
 	} {
 		for _, binds := range []bool{true, false} {
 			c.b.leftByOthers = 1500
-			s := State{price: price{inForce: 0.5, binds: binds}}
+			s := State{price: price{inForce: 0.5, binds: binds}, room: room{idle: 4000}}
 			if got := s.mostRaised(DefaultConfig(), &c.b) == 1500; got != (c.bounded || !binds) {
 				t.Errorf("%s, price binds %v: bounded %v", name, binds, got)
 			}
