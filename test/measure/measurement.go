@@ -203,7 +203,7 @@ func reactionTakes(s *script.Script) time.Duration {
 	if s.React == nil {
 		return 0
 	}
-	return player.ReactionTakes(s.React)
+	return player.ReactionTakes
 }
 
 // react measures n reactions to steps of the load, of each kind.

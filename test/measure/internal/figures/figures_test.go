@@ -62,7 +62,7 @@ func played(t *testing.T, name string, latency map[string]time.Duration) *Facts 
 			for i := range s.React.Steps(len(s.React.Kinds) == 1) {
 				x := player.Reaction{Kind: kind, Step: start, From: 540, To: 800, Seconds: new(float64(i+1) * 0.05)}
 				if len(s.React.Kinds) > 1 {
-					x.Seconds = new(0.4 + *x.Seconds/10)
+					x.Seconds = new(0.2 + *x.Seconds/10)
 				}
 				f.Reacted = append(f.Reacted, x)
 			}

@@ -28,8 +28,8 @@ type Player struct {
 	Second func(run *recorder.Run, at time.Duration, now []recorder.Sample)
 	// Beside, where it is set, runs beside the load from its start on.
 	Beside func(ctx context.Context, run *recorder.Run)
-	// StartPod starts a pod under load, and returns once it runs. Only reactions of new pods need it.
-	StartPod func(ctx context.Context, i int) (workload.Started, error)
+	// StartPod starts the pod of a reaction, of which threads spin, and returns once it runs.
+	StartPod func(ctx context.Context, i, threads int) (workload.Started, error)
 }
 
 const (

@@ -130,15 +130,14 @@ func (s *Script) check() error {
 		p.known("target "+t.Title+": over", t.Over, runs)
 	}
 	if r := s.React; r != nil {
-		p.known("reaction: service", r.Service, services)
 		p.known("reaction: hog", r.Hog, hogs)
 		p.known("reaction: beside", r.Beside, hogs)
+		p.need(r.Hog != "" && r.Pod.Threads > 0 && r.Pod.Limit > 0,
+			"reaction: want a hog, and a pod with threads and a limit")
 		for _, kind := range r.Kinds {
 			p.known("reaction: kind", kind, []string{Freed, OwnDecrease, OtherDecrease, NewPodUnderLoad})
-			p.need(kind != OtherDecrease || r.Beside != "" && r.BesideCeiling > 0,
-				"reaction: %s: want beside and besideCeiling", kind)
-			p.need(kind != NewPodUnderLoad || r.NewPod.Threads > 0 && r.NewPod.Limit > 0,
-				"reaction: %s: want newPod with threads and a limit", kind)
+			p.need(kind != OwnDecrease && kind != OtherDecrease || r.Beside != "" && r.HogLimit > 0,
+				"reaction: %s: want beside and hogLimit", kind)
 		}
 	}
 	return errors.Join(p...)

@@ -143,14 +143,13 @@ type Moving struct {
 	IdleRate  float64       `yaml:"idleRate"`
 }
 
-// Kinds of reactions. In all but the last a hog keeps the limit of a service low, and stops at the
-// instant at which the service's load steps up.
+// Kinds of reactions.
 const (
-	// Freed: no limit was decreased in the last two seconds.
+	// Freed: a hog stops as the load of a pod steps up.
 	Freed = "freed"
-	// OwnDecrease: the pod itself was decreased in the last two seconds.
+	// OwnDecrease: the limit of the hog was lowered in the last two seconds, and what took its CPU stops.
 	OwnDecrease = "own decrease"
-	// OtherDecrease: another pod's decrease is in flight.
+	// OtherDecrease: the load of a pod steps up while a decrease of the hog is in flight.
 	OtherDecrease = "other's decrease"
 	// NewPodUnderLoad: a pod starts that needs more than its declared limit, and the node has room.
 	NewPodUnderLoad = "new pod"
@@ -158,20 +157,16 @@ const (
 
 // Reaction measures the time from a step of the load to the kernel's quota.
 type Reaction struct {
-	Short   int      `yaml:"short"` // how often, of each kind
-	Full    int      `yaml:"full"`
-	Kinds   []string `yaml:"kinds"` // Freed where it is empty
-	Service string   `yaml:"service"`
-	Hog     string   `yaml:"hog"`
-	// Beside is the other pod that is decreased, from its ceiling.
-	Beside        string    `yaml:"beside"`
-	BesideCeiling cpu.Milli `yaml:"besideCeiling"`
-	// NewPod is the pod that starts. Threads of it spin.
-	NewPod     Workload      `yaml:"newPod"`
-	Ceiling    cpu.Milli     `yaml:"ceiling"` // of the service; below nine tenths of it the limit counts as low
-	Rate       float64       `yaml:"rate"`    // while the hog spins
-	Step       float64       `yaml:"step"`    // what the step adds
-	StepLength time.Duration `yaml:"stepLength"`
+	Short int      `yaml:"short"` // how often, of each kind
+	Full  int      `yaml:"full"`
+	Kinds []string `yaml:"kinds"`
+	// Hog fills the node. Where its own limit is measured it has HogLimit, and MBCAS does not raise it above that.
+	Hog      string    `yaml:"hog"`
+	HogLimit cpu.Milli `yaml:"hogLimit"`
+	// Beside takes CPU from the hog, so that its limit is lowered.
+	Beside string `yaml:"beside"`
+	// Pod is what starts for each step at its declared limit, and of which Threads spin from the step on.
+	Pod Workload `yaml:"pod"`
 }
 
 // Steps is how often it is measured, of each kind.

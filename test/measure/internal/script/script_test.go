@@ -139,10 +139,10 @@ func TestMistakes(t *testing.T) {
 		}
 	}
 	for change, want := range map[[2]string]string{
-		{"beside: second-hog", "beside: search"}:          `reaction: beside: "search" is none of hog`,
-		{"  besideCeiling: 600m\n", ""}:                   "other's decrease: want beside and besideCeiling",
+		{"beside: beside", "beside: search"}:              `reaction: beside: "search" is none of beside, hog`,
+		{"  hogLimit: 1200m\n", ""}:                       "other's decrease: want beside and hogLimit",
 		{"new pod]", "old pod]"}:                          `reaction: kind: "old pod" is none of`,
-		{"limit: 300m, threads: 1}", "limit: 300m}"}:      "new pod: want newPod with threads and a limit",
+		{"limit: 300m, threads: 1,", "limit: 300m,"}:      "want a hog, and a pod with threads and a limit",
 		{"kinds: [freed, own decrease,", "kinds: [free,"}: `reaction: kind: "free" is none of`,
 	} {
 		text, err := scripts.Files.ReadFile("reaction.yaml")

@@ -180,10 +180,11 @@ type Started struct {
 	Remove  func() error
 }
 
-// StartPod starts the pod of a reaction and returns once the API server shows it running.
-func (w Workload) StartPod(ctx context.Context, i int) (Started, error) {
-	x := w.Script.React.NewPod
-	x.Name, x.Kind = NewPod, script.Serve
+// StartPod starts the pod of a reaction, of which threads spin from its first instruction on, and returns once the API
+// server shows it running.
+func (w Workload) StartPod(ctx context.Context, i, threads int) (Started, error) {
+	x := w.Script.React.Pod
+	x.Name, x.Kind, x.Threads = NewPod, script.Serve, threads
 	p := newPod(x, w.Node, i)
 	if err := w.Client.Create(ctx, p); err != nil {
 		return Started{}, fmt.Errorf("create pod %s: %w", p.Name, err)
