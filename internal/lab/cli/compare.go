@@ -22,7 +22,6 @@ import (
 // compareOptions are the flags of the command.
 type compareOptions struct {
 	scenarios, policies []string
-	traces              string
 	seeds               int
 	quick               bool
 	out                 string
@@ -55,9 +54,8 @@ func compareCommand(s Streams) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&c.scenarios, "scenario", nil, "a scenario of the catalogue or a file; may be given again (default: the catalogue)")
+	f.StringArrayVar(&c.scenarios, "scenario", nil, "a scenario of the catalogue, a file of one, or a file of recorded load, as in load.csv=0.7 with its scale; may be given again (default: the catalogue)")
 	f.StringArrayVar(&c.policies, "policy", nil, "a policy; may be given again (default: all)")
-	f.StringVar(&c.traces, "traces", "", "a folder of recorded load; its scenarios run as well")
 	f.IntVar(&c.seeds, "seeds", 3, "how many times each scenario runs, each time with other load")
 	f.BoolVar(&c.quick, "quick", false, fmt.Sprintf("one seed unless --seeds is given, and %v of each scenario, or twice its warm-up where that is longer", quickLength))
 	f.StringVar(&c.out, "out", filepath.Join("out", "compare"), "the folder to write to")
@@ -76,7 +74,7 @@ func (c compareOptions) run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	scenarios, err := chooseScenarios(c.scenarios, c.traces)
+	scenarios, err := chooseScenarios(c.scenarios)
 	if err != nil {
 		return err
 	}
@@ -143,14 +141,14 @@ func choosePolicies(names []string) ([]baseline.Policy, error) {
 
 // chooseScenarios are the named scenarios, or the catalogue, with their references. A name like a
 // path is a file.
-func chooseScenarios(names []string, traces string) ([]*scenario.Scenario, error) {
+func chooseScenarios(names []string) ([]*scenario.Scenario, error) {
 	if len(names) == 0 {
-		return allScenarios(traces), nil
+		return scenario.Catalogue(), nil
 	}
 	var chosen []*scenario.Scenario
 	from := map[string]string{} // the argument that named it
 	for _, name := range names {
-		s, err := findScenario(name, traces)
+		s, err := findScenario(name)
 		if err != nil {
 			return nil, err
 		}
@@ -165,7 +163,7 @@ func chooseScenarios(names []string, traces string) ([]*scenario.Scenario, error
 		if _, there := from[s.Reference]; there || s.Reference == "" {
 			continue
 		}
-		reference, err := scenario.Find(s.Reference, traces)
+		reference, err := scenario.Find(s.Reference)
 		if err != nil {
 			return nil, usage("scenario %s: its reference %q is not in the catalogue; add its file with --scenario", s.Name, s.Reference)
 		}

@@ -128,7 +128,7 @@ func TestCompareRefusesNames(t *testing.T) {
 	} {
 		must.Succeed(t, os.WriteFile(mine, []byte(strings.Replace(text, "name: told", "name: "+c.name, 1)), 0o644))
 		var names []string
-		chosen, err := chooseScenarios(c.args, "")
+		chosen, err := chooseScenarios(c.args)
 		for _, s := range chosen {
 			names = append(names, s.Name)
 		}

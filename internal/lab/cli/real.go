@@ -26,7 +26,7 @@ type realOptions struct {
 func realCommands(s Streams) []*cobra.Command {
 	var r realOptions
 	cmd := &cobra.Command{
-		Use:   "real [SCENARIO|FILE.yaml]",
+		Use:   "real [SCENARIO|FILE]",
 		Short: "Run a scenario on this machine's kernel and in the simulator",
 		Long: "Run a scenario with real processes in cgroups of this machine, and in the simulator, and show both.\n" +
 			"It takes root, Perl, and a scenario for as many cores as this machine has. Without a scenario it runs a service beside\n" +
@@ -91,7 +91,7 @@ func (r realOptions) cases(args []string) ([]kernelrun.Case, error) {
 		}
 		return cases, nil
 	}
-	sc, err := findScenario(args[0], "")
+	sc, err := findScenario(args[0])
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 )
 
 func scenariosCommand(s Streams) *cobra.Command {
-	var traces string
 	var schema bool
 	cmd := &cobra.Command{
 		Use:   "scenarios [SCENARIO]",
@@ -37,11 +36,10 @@ func scenariosCommand(s Streams) *cobra.Command {
 				_, err = s.Out.Write(text)
 				return err
 			}
-			_, err := fmt.Fprint(s.Out, scenarioTable(allScenarios(traces)))
+			_, err := fmt.Fprint(s.Out, scenarioTable(scenario.Catalogue()))
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&traces, "traces", "", "folder of recorded load; the scenarios that use it are listed as well")
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON schema of scenario files")
 	return cmd
 }
@@ -59,19 +57,10 @@ func scenarioTable(list []*scenario.Scenario) *table {
 	return t
 }
 
-// allScenarios are those of the catalogue, and those that play what is in a folder of traces.
-func allScenarios(traces string) []*scenario.Scenario {
-	all := scenario.Catalogue()
-	if traces != "" {
-		all = append(all, scenario.Traced(traces)...)
-	}
-	return all
-}
-
 // findScenario is a scenario of the catalogue or of a file. Only what is wrong with a file's content
 // is no usage error.
-func findScenario(what, traces string) (*scenario.Scenario, error) {
-	s, err := scenario.Find(what, traces)
+func findScenario(what string) (*scenario.Scenario, error) {
+	s, err := scenario.Find(what)
 	if found := (scenario.Problems)(nil); err != nil && !errors.As(err, &found) {
 		return nil, UsageError{Err: err}
 	}

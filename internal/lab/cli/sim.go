@@ -17,21 +17,22 @@ import (
 
 // simOptions are the flags of the command.
 type simOptions struct {
-	policy, out, traces string
-	seed                uint64
-	length              time.Duration
+	policy, out string
+	seed        uint64
+	length      time.Duration
 }
 
 func simCommand(s Streams) *cobra.Command {
 	var p simOptions
 	cmd := &cobra.Command{
-		Use:   "sim SCENARIO|FILE.yaml",
+		Use:   "sim SCENARIO|FILE",
 		Short: "Run one scenario under one policy, and show the result of each pod",
 		Long: "Run one scenario under one policy, and show the result of each pod after the warm-up: its limit at the end, its\n" +
 			"mean usage, the share of its CFS periods in which it was throttled, the latency of its requests, the CPU time of\n" +
 			"unfinished ones, and how often its limit changed.",
-		Example: "  mbcas-lab sim duel\n  mbcas-lab sim contended-services-hogs --policy static --seed 2\n  mbcas-lab sim shop.yaml --out out/shop",
-		Args:    checkArgs(1, 1, "a scenario: see \"mbcas-lab scenarios\""),
+		Example: "  mbcas-lab sim duel\n  mbcas-lab sim contended-services-hogs --policy static --seed 2\n  mbcas-lab sim shop.yaml --out out/shop\n" +
+			"  mbcas-lab sim requests.csv=0.5                 # recorded load, scaled",
+		Args: checkArgs(1, 1, "a scenario: see \"mbcas-lab scenarios\""),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.run(cmd.Context(), s, args[0])
 		},
@@ -40,7 +41,6 @@ func simCommand(s Streams) *cobra.Command {
 	f.StringVar(&p.policy, "policy", experiment.Default, "the policy that sets limits: see \"mbcas-lab policies\"")
 	f.Uint64Var(&p.seed, "seed", 1, "another seed draws other arrivals")
 	f.StringVar(&p.out, "out", "", "folder into which series are written as CSV: pods.csv, nodes.csv, changes.csv")
-	f.StringVar(&p.traces, "traces", "", "folder of recorded load, for the scenarios that use it")
 	f.DurationVar(&p.length, "length", 0, "run only the first part of the scenario, of this length")
 	return cmd
 }
@@ -71,7 +71,7 @@ func (p *simOptions) run(ctx context.Context, s Streams, what string) error {
 	if err != nil {
 		return err
 	}
-	sc, err := findScenario(what, p.traces)
+	sc, err := findScenario(what)
 	if err != nil {
 		return err
 	}

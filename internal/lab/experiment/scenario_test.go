@@ -43,7 +43,7 @@ func TestPoliciesHaveNames(t *testing.T) {
 // TestRunScenario: what a policy does shows in the measures, and the same run gives the same
 // figures.
 func TestRunScenario(t *testing.T) {
-	duel, err := scenario.Find("duel", "")
+	duel, err := scenario.Find("duel")
 	must.Succeed(t, err)
 	duel.Length, duel.WarmUp = 30*time.Second, 10*time.Second
 	static := RunScenario(duel, named(t, Static), 1, 0, true)
@@ -86,7 +86,7 @@ pods:
 }
 
 func TestLengthIsCut(t *testing.T) {
-	s, err := scenario.Find("steady", "")
+	s, err := scenario.Find("steady")
 	must.Succeed(t, err)
 	o := RunScenario(s, named(t, Static), 1, 10*time.Second, true) // at least as long as the warm-up again
 	if got := time.Duration(len(o.Series.Idle)) * time.Duration(o.Series.Step) * time.Second; got != 2*s.WarmUp {

@@ -154,7 +154,7 @@ func TestStallsShow(t *testing.T) {
 // TestSameRequests: each pod gets the requests here that it gets in the simulator.
 func TestSameRequests(t *testing.T) {
 	requireSupport(t)
-	duel, err := scenario.Find("duel", "")
+	duel, err := scenario.Find("duel")
 	must.Succeed(t, err)
 	s := duel.Setup(0, 7)
 	s.Machine.Cores, s.Length, s.WarmUp = runtime.NumCPU(), 2*time.Second, 0

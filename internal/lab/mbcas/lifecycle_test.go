@@ -13,7 +13,7 @@ import (
 // catalogue runs a scenario of the catalogue.
 func catalogue(t *testing.T, name string) (sim.Setup, sim.Result) {
 	t.Helper()
-	s, err := scenario.Find(name, "")
+	s, err := scenario.Find(name)
 	if err != nil {
 		t.Fatal(err)
 	}

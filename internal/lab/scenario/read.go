@@ -42,57 +42,40 @@ func Parse(file string, data []byte, dir string) (*Scenario, error) {
 	return s, nil
 }
 
-// Catalogue are the scenarios that ship and need no file, by name.
-func Catalogue() []*Scenario { return all("catalogue", "") }
-
-// Traced are the scenarios with the recorded load in a folder; those without a file there are left
-// out.
-func Traced(dir string) []*Scenario { return all("catalogue/traces", dir) }
-
-// all are the shipped scenarios of a folder. Only a missing trace may keep one from being read.
-func all(folder, traces string) (found []*Scenario) {
-	files, _ := fs.Glob(catalogueFiles, folder+"/*.yaml") // the pattern is valid
+// Catalogue are the scenarios that ship, by name.
+func Catalogue() (all []*Scenario) {
+	files, _ := fs.Glob(catalogueFiles, "catalogue/*.yaml") // the pattern is valid
 	for _, file := range files {
-		s, err := Find(strings.TrimSuffix(path.Base(file), ".yaml"), traces)
-		switch {
-		case err == nil:
-			found = append(found, s)
-		case traces == "":
+		s, err := Find(strings.TrimSuffix(path.Base(file), ".yaml"))
+		if err != nil {
 			panic(err)
 		}
+		all = append(all, s)
 	}
-	return found
+	return all
 }
 
 // Text is the file of a scenario that ships.
 func Text(name string) ([]byte, error) {
-	data, _, err := shipped(name)
-	return data, err
-}
-
-// shipped is the file of a scenario that ships, and whether it plays recorded load.
-func shipped(name string) (data []byte, traced bool, err error) {
-	for _, folder := range []string{"catalogue", "catalogue/traces"} {
-		if data, err := catalogueFiles.ReadFile(path.Join(folder, name+".yaml")); err == nil {
-			return data, folder != "catalogue", nil
-		}
+	data, err := catalogueFiles.ReadFile(path.Join("catalogue", name+".yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("there is no scenario %q: see \"mbcas-lab scenarios\", or give the path of a file: .yaml for a scenario, .csv or .txt for recorded load", name)
 	}
-	return nil, false, fmt.Errorf("there is no scenario %q: see \"mbcas-lab scenarios\", or give the path of a file that ends in .yaml", name)
+	return data, nil
 }
 
-// Find is a scenario of the catalogue, or the one in a file: what ends in .yaml or .yml or holds a
-// slash is a path. Where traces names a folder, the scenarios that play what is in it are found,
-// too.
-func Find(what, traces string) (*Scenario, error) {
+// Find is a scenario of the catalogue, or that of a file: what ends in .yaml or .yml or holds a slash is the path of a
+// scenario, and what ends in .csv or .txt, or in one of them with "=" and a scale, that of recorded load.
+func Find(what string) (*Scenario, error) {
+	if m := isTrace.FindStringSubmatch(what); m != nil {
+		return ofTrace(m[1], m[2])
+	}
 	if strings.ContainsRune(what, '/') || strings.HasSuffix(what, ".yaml") || strings.HasSuffix(what, ".yml") {
 		return Read(what)
 	}
-	data, traced, err := shipped(what)
+	data, err := Text(what)
 	if err != nil {
 		return nil, err
 	}
-	if traced && traces == "" {
-		return nil, fmt.Errorf("scenario %q uses recorded load: name the folder of the traces with --traces", what)
-	}
-	return Parse(what+".yaml", data, traces)
+	return Parse(what+".yaml", data, "")
 }

@@ -7,6 +7,7 @@
 //   - SchemaIsTheStructs: the schema names every field that files may have, explains it, and has its
 //     bounds and words.
 //   - TracesOfAnyPath: recorded load of the three formats has the values and times of its file.
+//   - RecordedLoad: the path of such a file is a scenario.
 //   - CatalogueRuns: every scenario that ships runs under every kind of policy.
 //   - SetupBySeed: the same node and seed give the same set-up; another one gives other load.
 package scenario

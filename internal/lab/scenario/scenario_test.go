@@ -79,12 +79,12 @@ func TestCatalogueRuns(t *testing.T) {
 	}
 	for _, s := range all {
 		t.Run(s.Name, func(t *testing.T) {
-			same, err := Find(s.Name, "")
+			same, err := Find(s.Name)
 			if err != nil || same.Name != s.Name {
 				t.Fatalf("it is not found by its name: %v", err)
 			}
 			if s.Reference != "" {
-				if _, err := Find(s.Reference, ""); err != nil {
+				if _, err := Find(s.Reference); err != nil {
 					t.Errorf("its reference: %v", err)
 				}
 			}
@@ -115,7 +115,7 @@ func TestCatalogueRuns(t *testing.T) {
 
 // TestSetupBySeed: what is drawn depends on node and seed; names, limits and times do not.
 func TestSetupBySeed(t *testing.T) {
-	s, err := Find("uncontended-bursts", "")
+	s, err := Find("uncontended-bursts")
 	must.Succeed(t, err)
 	a, same, seed, node := s.Setup(0, 1), s.Setup(0, 1), s.Setup(0, 2), s.Setup(1, 1)
 	if !reflect.DeepEqual(a, same) {

@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -79,25 +78,64 @@ func TestTraceIsBounded(t *testing.T) {
 	}
 }
 
-// TestRecordedLoad: the scenarios of recorded load are found where their files are, and only there.
+// TestRecordedLoad: the path of a file of recorded load is a scenario, of any format, with a scale or without.
 func TestRecordedLoad(t *testing.T) {
-	entries, err := catalogueFiles.ReadDir("catalogue/traces")
-	must.Succeed(t, err)
-	dir, of := t.TempDir(), regexp.MustCompile(`file: ([^,]+), format: (\w+)`)
-	for _, e := range entries {
-		name := strings.TrimSuffix(e.Name(), ".yaml")
-		text, _ := Text(name)
-		for _, m := range of.FindAllSubmatch(text, -1) {
-			content := map[string]string{"requests": "1\n2\n", "timestamped": "0,1\n1000,2\n", "usage": "0,1\n60,2\n"}[string(m[2])]
-			must.Succeed(t, os.WriteFile(filepath.Join(dir, string(m[1])), []byte(content), 0o644))
+	dir := t.TempDir()
+	for _, c := range []struct {
+		file, text, scale string
+		format            Format
+		factor, speed     float64
+		length            time.Duration
+	}{
+		{"Requests per second.txt", strings.Repeat("100\n200\n", 300), "", FormatRequests, 1, 1, 10 * time.Minute},
+		{"web.csv", "timestamp,data\n0,300\n1000,0\n2000,150\n", "", FormatTimestamped, 1, 1, 3 * time.Minute},
+		{"2024-01-01.csv", "0,1.0\r\n60,2.0\r\n", "=0.5", FormatUsage, 0.5, 60, 3 * time.Minute},
+		{"night-and-day.txt", strings.Repeat("100\n", 3600) + strings.Repeat("10000\n", 3600), "", FormatRequests, 1.5, 1, time.Hour},
+		{"cpu-use.csv", "ts,value\n60,1.0\n120,2.0\n", "", FormatUsage, 0.5, 60, 3 * time.Minute},
+		{"cpu-days.csv", "\ufeffts,value\n" + minutes(10_000), "=2e-1", FormatUsage, 0.2, 60, time.Hour},
+	} {
+		path := filepath.Join(dir, c.file)
+		must.Succeed(t, os.WriteFile(path, []byte(c.text), 0o644))
+		s, err := Find(path + c.scale)
+		if err != nil {
+			t.Errorf("%s: %v", c.file, err)
+			continue
 		}
-		if s, err := Find(name, dir); err != nil || s.Name != name {
-			t.Errorf("%s: %v", name, err)
+		if tr := s.Pods[0].Load.Requests.Rate.Trace; tr.Format != c.format || math.Abs(tr.Scale/c.factor-1) > 1e-9 || tr.Speed != c.speed || s.Length != c.length {
+			t.Errorf("%s: %s, scale %g, speed %g, length %v: want %+v", c.file, tr.Format, tr.Scale, tr.Speed, s.Length, c)
 		}
 	}
-	if here, elsewhere := len(Traced(dir)), len(Traced(t.TempDir())); len(entries) == 0 || here != len(entries) || elsewhere != 0 {
-		t.Errorf("%d of %d are found, and %d in an empty folder", here, len(entries), elsewhere)
+	for file, want := range map[string]string{
+		"a/Requests per second.txt": "requests-per-second-txt", "true.csv=0.5": "true-csv-0-5", "日本": "recorded-load",
+		strings.Repeat("x", 80) + ".csv": strings.Repeat("x", 59) + "-csv",
+	} {
+		if got := traceName(file); got != want || !name.MatchString(got) {
+			t.Errorf("%s: %q, want %q", file, got, want)
+		}
 	}
+	zero := filepath.Join(dir, "zero.txt")
+	must.Succeed(t, os.WriteFile(zero, []byte("0\n0\n"), 0o644))
+	for path, want := range map[string]string{
+		filepath.Join(dir, "none.csv"):     "no such file",
+		filepath.Join(dir, "web.csv="):     "want a number above 0",
+		filepath.Join(dir, "web.csv=-1"):   "want a number above 0",
+		filepath.Join(dir, "web.csv=NaN"):  "want a number above 0",
+		filepath.Join(dir, "web.csv=fast"): "want a number above 0",
+		zero:                               "its mean load is 0 cores",
+	} {
+		if _, err := Find(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+}
+
+// minutes are so many lines of CPU use, a minute apart.
+func minutes(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "%d,%d\n", 60*i, 1+i%3)
+	}
+	return b.String()
 }
 
 // FuzzTrace: no file makes the reader fail otherwise than by an error, or remember more than it

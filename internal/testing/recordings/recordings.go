@@ -39,7 +39,7 @@ func Of(t testing.TB, rec *record.Recorder) *record.Recording {
 // this time; 0: to its end.
 func Played(t testing.TB, name string, cfg mbcas.Config, length time.Duration) *record.Recording {
 	t.Helper()
-	s, err := scenario.Find(name, "")
+	s, err := scenario.Find(name)
 	if err != nil {
 		t.Fatal(err)
 	}
