@@ -17,6 +17,7 @@ func decide(cfg Config, in Input, rates []sense.PodRates, book []bidder, s State
 		}
 		pod := in.Pods[b.pod]
 		d := decideOne(cfg, s, pod, rates[b.pod], b)
+		s.room.idle -= max(0, d.Limit-b.limit) // the next pod gets what this one leaves
 		d.Publish = changeDue(cfg, in.Now, pod.Published, d) ||
 			relievesThrottling(cfg, pod, rates[b.pod], d) || waitChanges(cfg, in.Now, pod, b.limit, d) ||
 			figuresDue(cfg, in, pod, d)
@@ -85,6 +86,8 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 		if target < current || !needs || !b.worthwhile(target) {
 			target = max(current, b.published).Clamp(b.minLimit, b.bid.Ceiling)
 		}
+	case target > current && b.saturating && s.gauge.fullFor < cfg.Onset: // see mostRaised
+		target = min(target, max(current, b.published, b.minLimit, b.usage+max(0, s.room.idle)))
 	case target < current:
 		target = s.whileDemandsFit(*b, p.UID, target).Clamp(b.minLimit, b.bid.Ceiling)
 	}
@@ -94,8 +97,7 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 // needsMore says whether an uncapped pod is throttled, was so while it is busy, or may soon be: it uses half of its
 // limit. Demand beyond usage that is not throttled waits for a CPU, and no limit helps it.
 func (b *bidder) needsMore() bool {
-	return b.usage > b.limit/2 || b.isThrottled() ||
-		b.throttleRatio >= needThrottleRatio && b.usage.Cores() >= nearLimit*b.limit.Cores()
+	return b.usage > b.limit/2 || b.isThrottled() || b.throttleRatio >= needThrottleRatio && b.usage.Cores() >= nearLimit*b.limit.Cores()
 }
 
 // isThrottled says whether more CPU would have helped the pod in the last tick.

@@ -11,6 +11,7 @@
 //   - UncappedPodsAreRaised: an uncapped pod that needs more and does not saturate gets its ceiling under a price.
 //   - RaisesLeaveOthersTheirDemand: while it is not scarce, the containers of a pod that are raised, and the demand of
 //     its others, take no more than other pods leave, or its share if that is more.
+//   - SaturatingPodsGetIdleCPU: under a price a pod that saturates takes no CPU from pods that are on their way down.
 //   - PastThrottlingRaisesNothing: a pod that was throttled until it became idle gets its declared limit at most.
 //   - FloorsLeaveRoom: where floors exceed the supply, a pod that demands more than its floor gets the floor, and no
 //     other pod is capped.
@@ -67,6 +68,7 @@
 //   - LullsAreNotReleases: pauses of uncapped pods lower no price in a look.
 //   - DecreaseIsNoObstacle: a look raises a pod that the round before it lowers.
 //   - NothingToRaiseNothingRead: looks read nothing where no limit could be raised, and at most 32 containers.
+//   - LooksReadIdlePods: they read idle pods, too, as far as new ones leave them room.
 //   - LooksChangeNoEstimate: looks change the estimates of pods that have stopped, and no others.
 //   - BusyPodsStop: only a pod that three looks, or a tick, saw saturate can be seen to stop.
 //   - WrongReleaseIsUndone: when the pod goes on, the next round is at the price of before.

@@ -122,7 +122,7 @@ func TestSlackIsKept(t *testing.T) {
 		"demand is not known": {node: &NodeDecision{Supply: 1000, UsageKnown: true}},
 	} {
 		c.cfg, c.solver = DefaultConfig(), new(market.Solver)
-		if after := (price{inForce: 2, slack: amplyFit}).update(c); after.slack != amplyFit || after.inForce != 2 {
+		if after := (price{inForce: 2, slack: amplyFit}).moved(c); after.slack != amplyFit || after.inForce != 2 {
 			t.Errorf("%s: the slack is %v at price %v, want both kept", name, after.slack, after.inForce)
 		}
 	}

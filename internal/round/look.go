@@ -24,10 +24,11 @@ import (
 const (
 	// maxWatched is how many containers a look reads.
 	maxWatched = 32
-	// maxWatchedCapped is how many of them are those of capped pods, while uncapped ones need the others.
+	// maxWatchedCapped is how many of them are those of capped pods, while uncapped ones need the others. New pods need
+	// the others of a node whose pods are idle.
 	maxWatchedCapped = 24
-	// nearLimit is the share of its limit from which an uncapped pod is watched. A burst takes a pod
-	// from there to its limit before the next round.
+	// nearLimit is the share of its limit from which an uncapped pod is watched before others. A burst takes a pod from
+	// there to its limit before the next round.
 	nearLimit = 0.125
 	// leastLook and longestLook bound the time from one look to the next: the counters of throttling
 	// advance with each CFS period, and what happened long ago tells nothing about now.
@@ -89,7 +90,7 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 	if cfg.LookInterval == 0 || s.samples < cfg.Demand.WarmUpSamples {
 		return l
 	}
-	var revocable, capped, near []int
+	var revocable, capped, near, idle []int
 	for i := range book {
 		b := &book[i]
 		switch {
@@ -100,10 +101,14 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 			capped = append(capped, i)
 		case s.couldNeedMore(cfg, b, in.Pods[b.pod]):
 			near = append(near, i)
+		case b.couldRise(cfg, in.Pods[b.pod].Pod):
+			idle = append(idle, i)
 		}
 	}
 	slices.SortStableFunc(capped, func(x, y int) int { return cmp.Compare(book[y].limit, book[x].limit) })
-	slices.SortStableFunc(near, func(x, y int) int { return cmp.Compare(book[y].fullness(), book[x].fullness()) })
+	for _, list := range [][]int{near, idle} {
+		slices.SortStableFunc(list, func(x, y int) int { return cmp.Compare(book[y].fullness(), book[x].fullness()) })
+	}
 	slices.SortStableFunc(revocable, func(x, y int) int {
 		a, b := &book[x], &book[y]
 		return cmp.Or(cmp.Compare(b.excess(b.usage), a.excess(a.usage)), cmp.Compare(b.excess(b.limit), a.excess(a.limit)))
@@ -120,7 +125,8 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 	if len(near) > 0 {
 		most = maxWatchedCapped
 	}
-	watch(near, maxWatched, watch(capped, most, watch(revocable, most, 0)))
+	count := watch(near, maxWatched, watch(capped, most, watch(revocable, most, 0)))
+	watch(idle, maxWatchedCapped, count) // new pods take the rest
 	l.sample.Pods = make([]kernel.PodSample, len(l.watched))
 	l.busy = make(map[string]busy, len(l.watched))
 	for i, j := range l.watched {
@@ -142,6 +148,13 @@ func (s *State) couldNeedMore(cfg Config, b *bidder, p PodInput) bool {
 	most, now := s.uncappedLimit(cfg, &look, p.Pod), max(b.limit, b.published)
 	return most > now && differs(most, now, cfg.PublishBand) && !p.IncreaseOnNeed &&
 		(b.warmingUp || b.throttleRatio > 0 || b.fullness() >= nearLimit)
+}
+
+// couldRise says whether an uncapped pod may be raised at all. An idle one may become busy any time, and others may stop
+// and leave it more.
+func (b *bidder) couldRise(cfg Config, p demand.Pod) bool {
+	now := max(b.limit, b.published)
+	return b.bid.Ceiling > now && differs(b.bid.Ceiling, now, cfg.PublishBand) && !p.IncreaseOnNeed
 }
 
 // fullness is the demand of the last tick as a share of the limit.
@@ -188,12 +201,16 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 		s.look.decided[d.UID] = true
 		decisions = append(decisions, d)
 	}
+	if s.look.idle.Known {
+		s.room.idle = max(0, s.freeOf(s.look.idle.CPU))
+	}
 	s.noteFull(cfg, elapsed)
 	if d, revoked := s.revoke(cfg, seen); revoked {
 		decide(d)
 	}
 	for _, o := range seen {
 		if d, raises := s.raise(cfg, o); raises {
+			s.room.idle -= d.Limit - s.look.book[o.index].limit
 			decide(d)
 		}
 	}

@@ -100,16 +100,15 @@ func TestLooksRaiseAsTheNextRound(t *testing.T) {
 // TestNothingToRaiseNothingRead: looks read nothing where no limit could be raised before the next round,
 // and never more than 32 containers.
 func TestNothingToRaiseNothingRead(t *testing.T) {
-	idle := &fakePod{name: "idle", request: 100, declared: 500, demand: 10}
+	idle := &fakePod{name: "idle", request: 100, declared: 500, demand: 10, ceiling: 500}
 	raised := &fakePod{name: "raised", request: 100, declared: 4000, demand: 1000}
 	w := newWorld(idle, raised)
 	if out := w.run(30); len(out.Watch) != 0 {
-		t.Errorf("no pod needs more, and looks read %v", out.Watch)
+		t.Errorf("no pod can be raised, and looks read %v", out.Watch)
 	}
-	idle.demand = 300
-	w.cfg.PublishBand = 0.999 // it is not raised
+	idle.ceiling = 0
 	if out := w.run(1); !slices.Equal(w.watch, []string{"idle"}) {
-		t.Errorf("a pod near its limit: looks read %v", out.Watch)
+		t.Errorf("an idle pod may become busy any time: looks read %v", out.Watch)
 	}
 	var many []*fakePod
 	for i := range 60 {
@@ -117,6 +116,37 @@ func TestNothingToRaiseNothingRead(t *testing.T) {
 	}
 	if out := newWorld(many...).run(30); len(out.Watch) != maxWatched {
 		t.Errorf("looks read %d of 60 capped pods: want %d", len(out.Watch), maxWatched)
+	}
+	for _, p := range many {
+		p.demand = 1
+	}
+	if out := newWorld(many...).run(30); len(out.Watch) != maxWatchedCapped {
+		t.Errorf("looks read %d of 60 idle pods: want %d, so that new ones have room", len(out.Watch), maxWatchedCapped)
+	}
+}
+
+// TestLooksReadIdlePods: an idle pod at its declared limit that no price leaves more is read all the same. So it is raised in
+// the look that sees it begin as a hog stops.
+func TestLooksReadIdlePods(t *testing.T) {
+	hog := &fakePod{name: "hog", request: 600, declared: 1600, ceiling: 1600, demand: 4000}
+	idle := &fakePod{name: "idle", request: 200, budget: 2000, declared: 600, demand: 5}
+	w := newWorld(hog, idle)
+	w.node = Node{Capacity: 2000, Allocatable: 1600}
+	for range 40 {
+		w.lookAndRun()
+	}
+	pod := &fakePod{name: "pod", request: 100, budget: 500, declared: 300, demand: 5}
+	w.join(pod)
+	for range 15 {
+		w.lookAndRun()
+	}
+	if price, share := w.state.price, w.state.room.perBudget*500; !price.binds || share > 0.3 {
+		t.Fatalf("price %+v, and a share of %.2f: want one that binds, and less than the declared 0.3", price, share)
+	}
+	hog.demand, pod.demand = 0, 1000
+	w.pass(w.cfg.LookInterval)
+	if w.look(); pod.limit < 600 {
+		t.Errorf("after a look the pod has %v, want twice its limit", pod.limit)
 	}
 }
 

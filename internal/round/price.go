@@ -28,7 +28,7 @@ const (
 	amplyFit                // enough for the price to fall to zero
 )
 
-// clearing is the input of one update of the price. The update fills in the node.
+// clearing is the input of one move of the price. The move fills in the node.
 type clearing struct {
 	cfg     Config
 	solver  *market.Solver
@@ -40,14 +40,12 @@ type clearing struct {
 	usable      cpu.Milli // demand within the ceilings
 }
 
-// update moves the price, and says whether it binds.
-func (p price) update(c clearing) price {
-	p = p.moved(c)
-	p.binds = p.inForce > 0 && slices.ContainsFunc(c.book, func(b bidder) bool {
-		bound := b.bound(c.cfg, p.inForce)
+// capsOne says whether the price caps a pod.
+func (p price) capsOne(cfg Config, book []bidder) bool {
+	return p.inForce > 0 && slices.ContainsFunc(book, func(b bidder) bool {
+		bound := b.bound(cfg, p.inForce)
 		return b.managed && (bound == market.ByPrice || bound == market.ByFloor)
 	})
-	return p
 }
 
 // moved clears the market and moves the price towards the cleared one, with bands so that noise moves nothing.
@@ -219,6 +217,8 @@ func lowerEstimates(cfg Config, estimates map[string]demand.Estimate, pods []Pod
 				estimates[c.ID] = est
 			}
 		}
-		b.bid.Demand = latest
+		if b.bid.Demand = latest; b.latestThrottleRatio >= cfg.Demand.ThrottleThreshold { // it has stopped
+			b.throttleRatio, b.latestThrottleRatio = 0, 0
+		}
 	}
 }

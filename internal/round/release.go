@@ -59,7 +59,7 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 	s.releases = r
 	s = s.forgetStopped(seen, sample)
 	s.price, l.book, l.node = price, book, node
-	s.setLeftByOthers(book, node, s.room.perBudget)
+	s.setRoom(book, node, s.room.perBudget)
 	return s
 }
 

@@ -29,17 +29,17 @@ func (s *State) partsInNeed(cfg Config, b *bidder, p demand.Pod, published map[s
 }
 
 // mostRaised is the highest sum to which an uncapped pod may be raised, and each of its containers but for what the
-// others of the pod demand. Under a price that caps a pod, one that saturates gets CPU as it becomes idle: pods that
-// come down need theirs until they are down. One that uses up its limit gets half of what it uses on top, as far as
-// its budget buys that.
+// others of the pod demand. Under a price that caps a pod, one that saturates or uses up its limit gets half of what it
+// uses on top, as far as its budget buys that. Until the node has been full for Onset, one that saturates gets what is
+// idle: others may still be on their way down, and a raise that fills the node would be revoked.
 func (s *State) mostRaised(cfg Config, b *bidder) cpu.Milli {
 	line := b.bid.Limit(s.price.inForce)
 	switch {
 	case !cfg.BoundRaises, s.price.binds && !b.brief && !b.usesUpItsLimit():
 		return math.MaxInt32
-	case s.price.binds && b.saturating:
-		return min(max(b.leftByOthers, line), b.usage+s.room.idle)
-	case s.price.binds && !b.brief && b.usesUp():
+	case s.price.binds && b.saturating && s.gauge.fullFor < cfg.Onset:
+		return min(max(b.leftByOthers, line), b.usage+max(0, s.room.idle))
+	case s.price.binds && !b.brief && (b.saturating || b.usesUp()):
 		return max(b.leftByOthers, min(b.usage+b.usage/2, line))
 	}
 	return b.leftByOthers
@@ -49,11 +49,11 @@ func (s *State) mostRaised(cfg Config, b *bidder) cpu.Milli {
 type room struct {
 	unclaimed cpu.Milli // what all bidders leave of the supply; it may be below 0
 	perBudget float64   // the share in cores of a unit of budget
-	idle      cpu.Milli // what no pod uses of it, without what is kept for signals
+	idle      cpu.Milli // what no pod uses of it, without what is kept for signals and what raises of this round take
 }
 
-// setLeftByOthers sets what the others leave each bidder, and what is idle.
-func (s *State) setLeftByOthers(book []bidder, node NodeDecision, perBudget float64) {
+// setRoom sets what the others leave each bidder, and what is idle.
+func (s *State) setRoom(book []bidder, node NodeDecision, perBudget float64) {
 	s.room = room{unclaimed: node.Supply, perBudget: perBudget, idle: node.Supply}
 	if node.UsageKnown {
 		s.room.idle = max(0, node.Supply-node.Usage-keptForSignals(book, s.price.inForce))
@@ -62,7 +62,8 @@ func (s *State) setLeftByOthers(book []bidder, node NodeDecision, perBudget floa
 		s.room.unclaimed -= book[i].counted()
 	}
 	for i := range book {
-		book[i].leftByOthers = s.room.leftByOthers(&book[i], book[i].counted())
+		b := &book[i]
+		b.leftByOthers = s.room.leftByOthers(b, b.counted())
 	}
 }
 

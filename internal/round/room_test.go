@@ -106,6 +106,16 @@ func TestSaturatingPodsGetIdleCPU(t *testing.T) {
 			if got := s.mostRaised(DefaultConfig(), &b); got != want {
 				t.Errorf("budget %d, %v idle: %v, want %v", budget, idle, got, want)
 			}
+			capped := b
+			capped.limit, capped.published = 700, 700
+			most := min(b.bid.Limit(0.2), max(700, 700+idle))
+			if got := s.target(DefaultConfig(), &capped, PodInput{}, market.ByPrice); got != max(most, min(700, b.bid.Limit(0.2))) {
+				t.Errorf("capped, budget %d, %v idle: %v, want %v", budget, idle, got, most)
+			}
+			s.gauge.fullFor = time.Minute // nothing becomes idle, so its share counts
+			if got := s.target(DefaultConfig(), &capped, PodInput{}, market.ByPrice); got != b.bid.Limit(0.2) {
+				t.Errorf("capped on a full node, budget %d: %v, want its line %v", budget, got, b.bid.Limit(0.2))
+			}
 		}
 	}
 }

@@ -169,14 +169,15 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 		s.price, s.priced = price{inForce: in.PriceBefore}, true
 	}
 	s.priced = s.priced || warm
-	s.price = s.price.update(clearing{ // market
+	s.price = s.price.moved(clearing{ // market
 		cfg: cfg, solver: s.solver, book: book, node: &out.Node, elapsed: rates.Node.Elapsed,
 		demandKnown: warm,
 	})
 	if out.Node.Released {
 		lowerEstimates(cfg, s.estimates, in.Pods, book)
 	}
-	s.setLeftByOthers(book, out.Node, perBudget)
+	s.price.binds = s.price.capsOne(cfg, book)
+	s.setRoom(book, out.Node, perBudget)
 
 	s.noteRaises(cfg, in.Pods, book)
 	s.descents = noteDescents(cfg, s.descents, in, book)

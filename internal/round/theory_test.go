@@ -10,7 +10,7 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// The theorems of docs/theory.md about the shipped price: the tests run price.update, with all its bands.
+// The theorems of docs/theory.md about the shipped price: the tests run price.moved, with all its bands.
 
 func between(rng *rand.Rand, low, high float64) float64 { return low + (high-low)*rng.Float64() }
 
@@ -71,7 +71,7 @@ func TestPriceLeavesTheShare(t *testing.T) {
 				}
 				now = now.Add(time.Second)
 				d := NodeDecision{Supply: supply, Usage: cpu.Milli(overload * float64(supply)), UsageKnown: true}
-				p = p.update(clearing{
+				p = p.moved(clearing{
 					cfg: cfg, solver: solver, book: book, node: &d, elapsed: time.Second, demandKnown: true,
 				})
 				counted += time.Second

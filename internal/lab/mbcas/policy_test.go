@@ -257,6 +257,7 @@ func TestRaisesAreBounded(t *testing.T) {
 // decrease. Delays follow from the node's seed.
 func TestDecisionsArriveLate(t *testing.T) {
 	cfg := DefaultConfig()
+	cfg.Round.LookInterval = 0 // a look between two rounds decides, too
 	changes := func(seed uint64) (all [][]sim.Change) {
 		s := step(rand.New(rand.NewPCG(seed, 1)), time.Minute)
 		s.Length = 2 * time.Minute
