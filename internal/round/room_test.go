@@ -1,6 +1,7 @@
 package round
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -117,6 +118,29 @@ func TestSaturatingPodsGetIdleCPU(t *testing.T) {
 				t.Errorf("capped on a full node, budget %d: %v, want its line %v", budget, got, b.bid.Limit(0.2))
 			}
 		}
+	}
+}
+
+// TestIdleCPUIsGivenOnce: what one saturating pod gets of the idle CPU, the next one does not.
+func TestIdleCPUIsGivenOnce(t *testing.T) {
+	in, rates := Input{Now: epoch}, []sense.PodRates{}
+	var book []bidder
+	for i, uid := range []string{"a", "b", "c"} {
+		c := demand.Container{Name: uid, ID: uid, Request: 100, Declared: 500, Limit: 500}.Within(0, 4000)
+		in.Pods = append(in.Pods, PodInput{Pod: demand.Pod{UID: uid, Budget: 500, Containers: []demand.Container{c}}})
+		rates = append(rates, sense.PodRates{Containers: make([]sense.Rate, 1)})
+		book = append(book, bidder{
+			pod: i, managed: true, saturating: true, limit: 500, published: 500, usage: 500, throttleRatio: 1, latestThrottleRatio: 1,
+			bid: market.Bid{Budget: 500, Demand: 2000, Floor: 100, Ceiling: 4000},
+		})
+	}
+	s := State{price: price{inForce: 0.5, binds: true}, room: room{idle: 700}, solver: new(market.Solver)}
+	var got []cpu.Milli
+	for _, d := range decide(DefaultConfig(), in, rates, book, s) {
+		got = append(got, d.Limit)
+	}
+	if want := []cpu.Milli{1000, 700, 500}; !slices.Equal(got, want) {
+		t.Errorf("with 700m idle they get %v, want %v: the line of the first, and what it leaves", got, want)
 	}
 }
 
