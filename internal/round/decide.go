@@ -17,7 +17,7 @@ func decide(cfg Config, in Input, rates []sense.PodRates, book []bidder, s State
 		}
 		pod := in.Pods[b.pod]
 		d := decideOne(cfg, s, pod, rates[b.pod], b)
-		s.room.idle -= max(0, d.Limit-b.limit) // the next pod gets what this one leaves
+		s.room.idle -= max(0, d.Limit-max(b.limit, b.published)) // the next pod gets what this one leaves
 		d.Publish = changeDue(cfg, in.Now, pod.Published, d) ||
 			relievesThrottling(cfg, pod, rates[b.pod], d) || waitChanges(cfg, in.Now, pod, b.limit, d) ||
 			figuresDue(cfg, in, pod, d)

@@ -121,7 +121,8 @@ func TestSaturatingPodsGetIdleCPU(t *testing.T) {
 	}
 }
 
-// TestIdleCPUIsGivenOnce: what one saturating pod gets of the idle CPU, the next one does not.
+// TestIdleCPUIsGivenOnce: what one saturating pod gets of the idle CPU, the next one does not. What was published before,
+// and is not applied, as in mode recommend, takes none.
 func TestIdleCPUIsGivenOnce(t *testing.T) {
 	in, rates := Input{Now: epoch}, []sense.PodRates{}
 	var book []bidder
@@ -141,6 +142,10 @@ func TestIdleCPUIsGivenOnce(t *testing.T) {
 	}
 	if want := []cpu.Milli{1000, 700, 500}; !slices.Equal(got, want) {
 		t.Errorf("with 700m idle they get %v, want %v: the line of the first, and what it leaves", got, want)
+	}
+	book[0].published = 1000
+	if got := decide(DefaultConfig(), in, rates, book, s)[1].Limit; got != 1000 {
+		t.Errorf("beside one whose 1000m are published already the next gets %v, want its line of 1000m", got)
 	}
 }
 
