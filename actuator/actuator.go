@@ -38,6 +38,9 @@ type Config struct {
 	// MaxDecreaseFactor is the largest factor by which one resize lowers a limit, above 1.
 	// Larger frees CPU sooner; smaller leaves an application more time to react.
 	MaxDecreaseFactor float64
+	// BelowDeclaredFactor takes its place, if it is larger, for a limit that is not above the declared one: there the
+	// market lowers a pod that takes all it can get, or for the sake of one that waits. Smaller lets others wait longer.
+	BelowDeclaredFactor float64
 	// DecreaseCooldown is the least time between two decreases of a pod.
 	DecreaseCooldown time.Duration
 	// MaxIncreaseFactor is the largest factor by which one resize raises a limit; 0 means no bound, as in MBCAS itself.
@@ -52,7 +55,8 @@ type Config struct {
 // DefaultConfig raises at once and lowers gradually.
 func DefaultConfig() Config {
 	return Config{
-		DeadBand: 0.10, MaxDecreaseFactor: 1.5, DecreaseCooldown: 5 * time.Second, DecreasesWait: time.Second,
+		DeadBand: 0.10, MaxDecreaseFactor: 1.5, BelowDeclaredFactor: 4, DecreaseCooldown: 5 * time.Second,
+		DecreasesWait: time.Second,
 	}
 }
 
@@ -64,6 +68,9 @@ func (c Config) Validate() error {
 	}
 	if !(c.MaxDecreaseFactor > 1) {
 		errs = append(errs, fmt.Errorf("actuator MaxDecreaseFactor is %v: want more than 1", c.MaxDecreaseFactor))
+	}
+	if !(c.BelowDeclaredFactor >= 0) {
+		errs = append(errs, fmt.Errorf("actuator BelowDeclaredFactor is %v: want 0 or more", c.BelowDeclaredFactor))
 	}
 	if c.MaxIncreaseFactor != 0 && !(c.MaxIncreaseFactor > 1) {
 		errs = append(errs, fmt.Errorf("actuator MaxIncreaseFactor is %v: want 0 (no bound) or more than 1", c.MaxIncreaseFactor))

@@ -15,7 +15,7 @@ func ExamplePlan() {
 			UID: "web", Capped: true,
 			Containers: []actuator.Container{{Name: "app", Limit: 500, Declared: 500, Floor: 200, Ceiling: 4000, Desired: 1500}},
 		},
-		{UID: "batch", Containers: []actuator.Container{{Name: "job", Limit: 3000, Declared: 3000, Floor: 500, Ceiling: 4000, Desired: 1000}}},
+		{UID: "batch", Containers: []actuator.Container{{Name: "job", Limit: 3000, Declared: 3000, Floor: 500, Ceiling: 4000, Desired: 500}}},
 	}
 	for _, step := range actuator.Plan(actuator.DefaultConfig(), now, true, pods) {
 		if step.Move != nil {
@@ -25,6 +25,6 @@ func ExamplePlan() {
 		}
 	}
 	// Output:
-	// resize batch job 3000m->2000m StepLimited
+	// resize batch job 3000m->750m StepLimited
 	// leave web WaitingForDecreases
 }

@@ -157,7 +157,11 @@ func breaks(cfg Config, s Step, p Pod) string {
 		if p.Restore {
 			c.Floor, c.Ceiling = c.Declared, c.Declared
 		}
-		least, last := min(scale(ch.From, 1/cfg.MaxDecreaseFactor), ch.From-cpu.Quantum), p.LastDecrease
+		factor := cfg.MaxDecreaseFactor
+		if ch.From <= c.Declared {
+			factor = max(factor, cfg.BelowDeclaredFactor)
+		}
+		least, last := min(scale(ch.From, 1/factor), ch.From-cpu.Quantum), p.LastDecrease
 		cooldown := max(cfg.DecreaseCooldown, p.DecreaseCooldown)
 		if declared := c.Declared.RoundUp(cpu.Quantum); p.Revoked && !p.Restore && ch.From > declared {
 			if least = min(least, declared); now.Sub(last) < cooldown {
@@ -262,12 +266,12 @@ func TestRaisesAreRevokedInOneStep(t *testing.T) {
 				p.Containers[0].Declared, p.LastDecrease, p.DecreaseCooldown = 505, now.Add(-time.Second), 5*time.Minute
 			})), 0, reasons.CoolingDown, 299 * time.Second,
 		},
-		"from the declared limit on": {revoked(one(500, 300)), 340, reasons.StepLimited, 5 * time.Second},
+		"from the declared limit on": {revoked(one(500, 100)), 130, reasons.StepLimited, 5 * time.Second},
 		"without a cooldown": {
 			revoked(with(one(3000, 500), func(p *Pod) { p.LastDecrease, p.DecreaseCooldown = now.Add(-time.Second), 5*time.Minute })), 500, reasons.Settled, 0,
 		},
 		"with one below the declared limit": {
-			revoked(with(one(500, 300), func(p *Pod) { p.LastDecrease = now.Add(-4 * time.Second) })), 0, reasons.StepLimited, time.Second,
+			revoked(with(one(500, 100), func(p *Pod) { p.LastDecrease = now.Add(-4 * time.Second) })), 0, reasons.StepLimited, time.Second,
 		},
 		"a pod in trouble, too": {
 			revoked(with(one(3000, 300), func(p *Pod) { p.NoDecrease = reasons.PodNotReady })), 500, reasons.Settled, 0,
@@ -481,40 +485,47 @@ func TestConfigReportsEverything(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	err := Config{DeadBand: 1, MaxDecreaseFactor: 1, MaxIncreaseFactor: 0.5, DecreaseCooldown: -1, DecreasesWait: -1}.Validate()
-	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 5 {
-		t.Errorf("Validate = %v, want five complaints", err)
+	err := Config{DeadBand: 1, MaxDecreaseFactor: 1, BelowDeclaredFactor: -1, MaxIncreaseFactor: 0.5, DecreaseCooldown: -1, DecreasesWait: -1}.Validate()
+	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 6 {
+		t.Errorf("Validate = %v, want six complaints", err)
 	}
 }
 
-// TestStepsOfADecrease is the bound of docs/theory.md: rounded to whole quanta, a decrease takes one step more than
-// the logarithm says at most, whatever the limits.
+// TestStepsOfADecrease is the bound of docs/theory.md: rounded to whole quanta, a decrease above the declared limit takes
+// one step more than the logarithm says at most, whatever the limits, and one below it none more.
 func TestStepsOfADecrease(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.DecreaseCooldown = 0
-	extra := 0
-	for _, from := range []cpu.Milli{100, 110, 300, 640, 1000, 3990, 4000, 16_000, 64_000, 255_990} {
-		for want := from - cpu.Quantum; want > 0; want -= max(cpu.Quantum, (want / 50).RoundDown(cpu.Quantum)) {
-			limit, steps := from, 0
-			for ; ; steps++ {
-				p := one(limit, want)
-				p.Containers[0].Floor, p.Containers[0].Ceiling = cpu.Quantum, from
-				move := Plan(cfg, now, false, []Pod{p})[0].Move
-				if move == nil {
-					break
+	for declared, c := range map[cpu.Milli]struct {
+		factor float64
+		more   int
+	}{cpu.Quantum: {cfg.MaxDecreaseFactor, 1}, 256_000: {cfg.BelowDeclaredFactor, 0}} {
+		tight := false
+		for _, from := range []cpu.Milli{100, 110, 300, 640, 1000, 3990, 4000, 16_000, 64_000, 255_990} {
+			for want := from - cpu.Quantum; want > 0; want -= max(cpu.Quantum, (want / 50).RoundDown(cpu.Quantum)) {
+				steps := stepsDown(cfg, declared, from, want)
+				most := c.more + int(math.Ceil(math.Log(from.Cores()/want.Cores())/math.Log(c.factor)-1e-9))
+				if steps > most {
+					t.Errorf("from %v to %v, declared %v: %d steps, want %d at most", from, want, declared, steps, most)
 				}
-				limit = move.Changes[0].To
-			}
-			log := int(math.Ceil(math.Log(from.Cores()/want.Cores())/math.Log(cfg.MaxDecreaseFactor) - 1e-9))
-			if steps > log+1 {
-				t.Errorf("from %v to %v: %d steps, want %d and one more at most", from, want, steps, log)
-			}
-			if steps > log {
-				extra++
+				tight = tight || steps == most
 			}
 		}
+		if !tight {
+			t.Errorf("declared %v: no decrease took as many steps, so the bound is too wide", declared)
+		}
 	}
-	if extra == 0 {
-		t.Error("no decrease took a step more, so the bound is too wide")
+}
+
+// stepsDown is how many steps a limit takes down to the wanted one, or to within the dead band of it.
+func stepsDown(cfg Config, declared, limit, want cpu.Milli) (steps int) {
+	for ; ; steps++ {
+		p := one(limit, want)
+		p.Containers[0].Floor, p.Containers[0].Ceiling, p.Containers[0].Declared = cpu.Quantum, limit, declared
+		move := Plan(cfg, now, false, []Pod{p})[0].Move
+		if move == nil {
+			return steps
+		}
+		limit = move.Changes[0].To
 	}
 }

@@ -574,7 +574,7 @@ func TestNamesTheConstraint(t *testing.T) {
 		"it demands more than it gets": {
 			1000, 1000, Decision{Limits: app(1000), Demand: 1200, Price: 0.5, AtFloor: true}, noDisruption, reasons.NoDisruptionAllowed,
 		},
-		"several steps are left": {1340, 2000, Decision{Limits: app(500)}, lowered, reasons.StepLimited},
+		"several steps are left": {1340, 2000, Decision{Limits: app(300)}, lowered, reasons.StepLimited},
 		"one step is left":       {600, 2000, Decision{Limits: app(500)}, lowered, reasons.CoolingDown},
 		"it starts":              {900, 900, scarce, started(cfg.StartGrace-time.Second, 0), reasons.PodStarting},
 		// A start that long ago is over.

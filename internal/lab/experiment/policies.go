@@ -41,6 +41,7 @@ func Policies() []baseline.Policy {
 			c.Interval, c.Round.LongestGap, c.Round.PublishInterval, c.Round.LookInterval = 10*time.Second, rare, rare, 0
 			a := &c.Lifecycle.Actuator
 			a.MaxIncreaseFactor, a.IncreaseCooldown, a.DecreaseCooldown = a.MaxDecreaseFactor, rare, rare
+			a.BelowDeclaredFactor = a.MaxDecreaseFactor
 		}),
 	)
 }

@@ -21,7 +21,9 @@ type Division struct {
 }
 
 func newDivision(divide func([]bidder, float64) []float64) *Division {
-	return &Division{newSensor(), newResizer(actuator.DefaultConfig()), divide}
+	c := actuator.DefaultConfig()
+	c.BelowDeclaredFactor = 0 // these lower any pod to less than its declared limit
+	return &Division{newSensor(), newResizer(c), divide}
 }
 
 // Decide implements sim.Policy.
