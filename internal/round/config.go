@@ -41,7 +41,8 @@ type Config struct {
 	// zero. Larger is steadier; smaller gives idle CPU back sooner.
 	ReleaseBand float64
 	// CapBand is how far, as a share, the demand of an uncapped pod must exceed its budget line for the pod to be
-	// capped. Larger is steadier; smaller leaves less of other shares to pods just above their own.
+	// capped, and what a pod keeps must be below its limit for one that demands no more to be lowered. Larger is
+	// steadier; smaller leaves less of other shares to pods just above their own.
 	CapBand float64
 	// Disagreement is what pods keep at any price of what declared limits give them; its zero value: nothing, and no
 	// limit is revocable.
@@ -80,7 +81,7 @@ func DefaultConfig() Config {
 		ReleaseIdle:     0.15,
 		ReleaseBand:     0.05,
 		Disagreement:    disagreement.DefaultConfig(),
-		CapBand:         0.10,
+		CapBand:         0.30,
 		BoundRaises:     true,
 		PublishBand:     0.10,
 		PublishInterval: 5 * time.Second,

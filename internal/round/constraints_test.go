@@ -32,6 +32,7 @@ func TestConstraintsBind(t *testing.T) {
 	firm := &fakePod{name: "firm", request: 200, declared: 2500, demand: 4000, firm: true}
 	other := &fakePod{name: "other", request: 200, declared: 2500}
 	w = priceAlone(firm, other)
+	w.cfg.CapBand = 0.1 // of a full node the weights give it a tenth more than its share
 	w.run(30)
 	before := firm.limit
 	other.demand = 4000

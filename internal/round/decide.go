@@ -73,7 +73,7 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 // An uncapped pod is not lowered, unless its raise is revoked. The price counts on its demand, which is a mean; its
 // bursts beyond that come at other times than those of its neighbours, and a burst that lasts becomes demand. It is
 // raised only when it needs more: each increase costs a resize, which would delay others. Its published limit stays,
-// applied or not.
+// applied or not. A capped pod that demands no more than it keeps is lowered by more than CapBand or not at all.
 func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cpu.Milli {
 	current, target := b.limit, max(b.bid.Limit(s.price.inForce)+b.idle, b.minLimit)
 	switch {
@@ -88,6 +88,8 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 		}
 	case target > current && b.saturating && s.gauge.fullFor < cfg.Onset: // see mostRaised
 		target = min(target, max(current, b.published, b.minLimit, b.usage+max(0, s.room.idle)))
+	case target < current && bound == market.ByFloor && b.bid.Demand <= target && !differs(target, current, cfg.CapBand):
+		target = current // what it keeps varies with the claims of others
 	case target < current:
 		target = s.whileDemandsFit(*b, p.UID, target).Clamp(b.minLimit, b.bid.Ceiling)
 	}

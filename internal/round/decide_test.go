@@ -218,7 +218,7 @@ func TestPastThrottlingRaisesNothing(t *testing.T) {
 	}
 }
 
-// TestCapBand: a budget that buys 1000m, with a band of a tenth.
+// TestCapBand: a budget that buys 1000m, with a band of 0.3.
 func TestCapBand(t *testing.T) {
 	cfg := DefaultConfig()
 	for _, c := range []struct {
@@ -226,11 +226,11 @@ func TestCapBand(t *testing.T) {
 		want              market.Bound
 	}{
 		{900, 4000, market.ByNothing},
-		{1090, 4000, market.ByNothing}, // above, but not clearly
-		{1110, 4000, market.ByPrice},
-		{1090, 1000, market.ByPrice}, // it is capped already
+		{1290, 4000, market.ByNothing}, // above, but not clearly
+		{1310, 4000, market.ByPrice},
+		{1290, 1000, market.ByPrice}, // it is capped already
 		{900, 1000, market.ByNothing},
-		{1090, 0, market.ByPrice}, // nothing was published
+		{1290, 0, market.ByPrice}, // nothing was published
 	} {
 		bid := market.Bid{Budget: 500, Demand: c.demand, Floor: 100, Ceiling: 4000}
 		e := bidder{managed: true, published: c.published, bid: bid}
@@ -247,6 +247,7 @@ func TestJustAboveItsShareIsNotCapped(t *testing.T) {
 	service := &fakePod{name: "service", request: 500, declared: 4000, demand: 1700}
 	w := priceAlone(batch, service)
 	w.cfg.PriceBand = 0.01 // the price follows the demands at once
+	w.cfg.CapBand = 0.1
 	for _, step := range []struct {
 		want   cpu.Milli
 		capped bool
@@ -261,6 +262,20 @@ func TestJustAboveItsShareIsNotCapped(t *testing.T) {
 		w.run(60)
 		if service.limit < 2000 != step.capped {
 			t.Errorf("with a demand of %v the limit is %v", step.want, service.limit)
+		}
+	}
+}
+
+// TestWhatAPodKeepsMayVary: a capped pod that demands less than it keeps is lowered by more than the cap band, or not at
+// all.
+func TestWhatAPodKeepsMayVary(t *testing.T) {
+	for _, c := range []struct{ demand, keeps, want cpu.Milli }{
+		{380, 1490, 1700}, {380, 1140, 1140}, {380, 1900, 1900}, {1600, 1490, 1490},
+	} {
+		b := bidder{limit: 1700, published: 1700, usage: c.demand, minLimit: c.keeps, bid: market.Bid{Budget: 100, Demand: c.demand, Floor: 100, Ceiling: 4000}}
+		s := State{price: price{inForce: 0.5, binds: true}}
+		if got := s.target(DefaultConfig(), &b, PodInput{}, market.ByFloor); got != c.want {
+			t.Errorf("demand %v, keeps %v: the limit of 1700m becomes %v, want %v", c.demand, c.keeps, got, c.want)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (w *world) second() Output {
 // always waits, claims little.
 func TestServicesKeepDeclaredLimits(t *testing.T) {
 	for keep, want := range map[bool]cpu.Milli{false: 0, true: 480} {
-		service := &fakePod{name: "service", request: 100, declared: 500, demand: 20}
+		service := &fakePod{name: "service", request: 80, declared: 500, demand: 20}
 		hog := &fakePod{name: "hog", request: 600, declared: 1200, demand: 10}
 		small := &fakePod{name: "small", request: 10, declared: 20, demand: 11, priority: 200}
 		w := keeping(service, hog, small)

@@ -138,8 +138,8 @@ func TestSharePriceIsHighest(t *testing.T) {
 	}
 }
 
-// TestCapBandMayUseTheReserve: pods that all demand a little more than their shares stay uncapped, and use what the
-// reserve keeps free.
+// TestCapBandMayUseTheReserve: a pod that demands less than 0.3 above its share stays uncapped, and uses what the reserve
+// keeps free.
 func TestCapBandMayUseTheReserve(t *testing.T) {
 	usageAt := func(demand cpu.Milli) (usage cpu.Milli, decreases int) {
 		var pods []*fakePod
@@ -149,8 +149,9 @@ func TestCapBandMayUseTheReserve(t *testing.T) {
 		w := priceAlone(pods...)
 		w.run(20)
 		for _, p := range pods {
-			p.demand = demand
+			p.demand = 900
 		}
+		pods[0].demand = demand
 		usage = w.run(300).Node.Usage
 		for _, p := range pods {
 			if p.limit < p.declared {
@@ -159,10 +160,10 @@ func TestCapBandMayUseTheReserve(t *testing.T) {
 		}
 		return usage, decreases
 	}
-	if usage, lowered := usageAt(980); usage != 3920 || lowered != 0 {
-		t.Errorf("at 1.09 times their shares they use %v, and %d are lowered: want 0.98 of 4000m, and none", usage, lowered)
+	if usage, lowered := usageAt(1150); usage != 3850 || lowered != 0 {
+		t.Errorf("one at 1.28 times its share: they use %v, and %d are lowered: want 0.96 of 4000m, and none", usage, lowered)
 	}
-	if usage, lowered := usageAt(1000); usage > 3600 || lowered != 4 {
-		t.Errorf("at 1.11 times their shares they use %v, and %d are lowered: want the supply, and all", usage, lowered)
+	if usage, lowered := usageAt(1400); usage > 3690 || lowered != 1 {
+		t.Errorf("one at 1.56 times its share: they use %v, and %d are lowered: want the supply and a dead band of 90m at most, and it", usage, lowered)
 	}
 }

@@ -57,7 +57,9 @@ func rollsBack(t *testing.T, service *sim.PodResult, times int) {
 // neither pod saturates.
 func TestConstraintsHold(t *testing.T) {
 	s, _ := catalogue(t, "hpa-floor")
-	r := sim.Run(s, New(priceAlone()))
+	cfg := priceAlone()
+	cfg.Lifecycle.Actuator.BelowDeclaredFactor, cfg.Round.CapBand = 0, 0 // two steps, and all of the way
+	r := sim.Run(s, New(cfg))
 	decreased, kept := r.Pod("decreased"), r.Pod("kept")
 	if n := len(decreased.Changes); n != 2 || decreased.Changes[1].To != decreased.Spec.Constraints.Floor {
 		t.Fatalf("changes %v, want two decreases that end at the floor, %v", decreased.Changes, decreased.Spec.Constraints.Floor)
