@@ -37,6 +37,10 @@ type Config struct {
 	// ReleaseIdle is the share of the supply that counts as idle for Release. Smaller gives idle CPU back sooner;
 	// larger tolerates noise.
 	ReleaseIdle float64
+	// EarlyFall is how soon after a fall of the price a rise shows that it fell too early. The next fall waits four
+	// times as long, and sixteen times after that, until one proves right: load that comes in bursts moves no limit.
+	// Longer is steadier and follows slow bursts less; shorter leaves less CPU unused between bursts; 0: never.
+	EarlyFall time.Duration
 	// ReleaseBand is how far, as a share of the supply, demand must fall below the supply before the price returns to
 	// zero. Larger is steadier; smaller gives idle CPU back sooner.
 	ReleaseBand float64
@@ -79,6 +83,7 @@ func DefaultConfig() Config {
 		Onset:           2 * time.Second,
 		Release:         2 * time.Second,
 		ReleaseIdle:     0.15,
+		EarlyFall:       20 * time.Second,
 		ReleaseBand:     0.05,
 		Disagreement:    disagreement.DefaultConfig(),
 		CapBand:         0.30,
@@ -111,6 +116,7 @@ func (c Config) Validate() error {
 		{"Onset", c.Onset, c.Onset > 0, positive},
 		{"Release", c.Release, c.Release > 0, positive},
 		{"ReleaseIdle", c.ReleaseIdle, share(c.ReleaseIdle), shares},
+		{"EarlyFall", c.EarlyFall, c.EarlyFall >= 0, notNegative},
 		{"ReleaseBand", c.ReleaseBand, share(c.ReleaseBand), shares},
 		{"CapBand", c.CapBand, share(c.CapBand), shares},
 		{"PublishBand", c.PublishBand, share(c.PublishBand), shares},

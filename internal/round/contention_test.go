@@ -91,7 +91,8 @@ func TestIntervalChangesNothing(t *testing.T) {
 			other := &fakePod{name: "other", request: 200, declared: 4000}
 			w := priceAlone(batch, other)
 			w.interval, w.cfg.LongestGap = interval, 4*interval
-			w.cfg.Demand.Rise, w.cfg.Demand.Fall, w.cfg.FallDelay = 0.3, 1e-6, 0
+			w.cfg.Demand.Rise, w.cfg.Demand.Fall, w.cfg.FallDelay, w.cfg.EarlyFall = 0.3, 1e-6, 0, 0
+			w.cfg.CapBand = 0.1 // of a full node the weights give each a tenth more than its share
 			for range w.cfg.Demand.WarmUpSamples + 5 {
 				w.tick()
 			}

@@ -15,6 +15,8 @@ type price struct {
 	binds    bool          // it caps a pod; one that does not is without effect
 	lowerFor time.Duration // for which a lower price has sufficed
 	lowerMax market.Price  // the highest of these lower prices
+	fellFor  time.Duration // since it fell; 0: it has risen since, or the fall has proved right
+	early    int           // falls in a row that came too early
 	idleFor  time.Duration // for which CPU has been idle beside a throttled pod
 	slack    slack         // what all demands left of the supply when that was known last
 }
@@ -56,23 +58,29 @@ func (p price) moved(c clearing) price {
 		return p
 	}
 	p.slack = scarce
+	if p.fellFor > 0 {
+		if p.fellFor += c.elapsed; p.fellFor > c.cfg.EarlyFall {
+			p.fellFor, p.early = 0, 0
+		}
+	}
 	p.idleFor = p.updateIdleFor(c)
-	idle := lasted(p.idleFor, c.elapsed, c.cfg.Release)
+	patience := p.patience(c, problem)
+	idle := lasted(p.idleFor, c.elapsed, patience*c.cfg.Release)
 	cleared := c.clear(problem, idle)
 
 	total := float64(c.usable + c.node.SignalDemand)
 	switch {
 	case cleared == 0 && (idle || total <= (1-c.cfg.ReleaseBand)*float64(c.node.Supply)):
-		p = p.moveTo(c.cfg, 0, idle, c.elapsed)
+		p = p.moveTo(c.cfg, 0, idle, c.elapsed, patience)
 		p.slack = amplyFit
 	case cleared == 0:
 		// Demand is just below the supply: no price begins, and one in force stays, but not above the share price.
 		if most := sharePrice(c.solver, problem); most < p.inForce && differs(most, p.inForce, c.cfg.PriceBand) {
-			p = p.moveTo(c.cfg, most, false, c.elapsed)
+			p = p.moveTo(c.cfg, most, false, c.elapsed, patience)
 		}
 		p.slack = demandsFit
 	default:
-		p = p.moveTo(c.cfg, cleared, idle, c.elapsed)
+		p = p.moveTo(c.cfg, cleared, idle, c.elapsed, patience)
 	}
 	c.node.Price = p.inForce
 	return p
@@ -149,8 +157,8 @@ func floorPrice(book []bidder) market.Price {
 
 // moveTo goes to another price where it differs from the one in force by more than the band. It falls only when a
 // lower price has sufficed for FallDelay: bursts repeat, and limits that follow each of them help no pod. While CPU
-// is idle beside a throttled pod it falls at once.
-func (p price) moveTo(cfg Config, to market.Price, idle bool, elapsed time.Duration) price {
+// is idle beside a throttled pod it falls at once. Both wait longer after a fall that came too early.
+func (p price) moveTo(cfg Config, to market.Price, idle bool, elapsed, patience time.Duration) price {
 	if !differs(to, p.inForce, cfg.PriceBand) {
 		p.lowerFor, p.lowerMax = 0, 0
 		return p
@@ -158,13 +166,32 @@ func (p price) moveTo(cfg Config, to market.Price, idle bool, elapsed time.Durat
 	if to < p.inForce && !idle {
 		p.lowerFor += elapsed
 		p.lowerMax = max(p.lowerMax, to)
-		if !lasted(p.lowerFor, elapsed, cfg.FallDelay) {
+		if !lasted(p.lowerFor, elapsed, patience*cfg.FallDelay) {
 			return p
 		}
 		to = p.lowerMax
 	}
+	switch {
+	case to < p.inForce:
+		p.fellFor = elapsed
+	case p.fellFor > 0:
+		p.fellFor, p.early = 0, p.early+1
+	}
 	p.inForce, p.lowerFor, p.lowerMax = to, 0, 0
 	return p
+}
+
+// patience is how many times as long the price waits until it falls, as its last falls came too early. Above the share
+// price it waits no longer: no burst needs such a price.
+func (p price) patience(c clearing, problem market.Problem) time.Duration {
+	if p.early == 0 {
+		return 1
+	}
+	problem.Bids = slices.Clone(problem.Bids)
+	if most := sharePrice(c.solver, problem); most < p.inForce && differs(most, p.inForce, c.cfg.PriceBand) {
+		return 1
+	}
+	return []time.Duration{4, 16}[min(p.early, 2)-1]
 }
 
 // updateIdleFor is for how long CPU has been idle while a pod was throttled. Time with twice ReleaseIdle counts

@@ -52,13 +52,13 @@ func TestFloorsLeaveRoom(t *testing.T) {
 func TestPriceFallsLate(t *testing.T) {
 	cfg := DefaultConfig()
 	p := price{inForce: 1}
-	if p = p.moveTo(cfg, 2, false, time.Second); p.inForce != 2 {
+	if p = p.moveTo(cfg, 2, false, time.Second, 1); p.inForce != 2 {
 		t.Fatalf("in force is %v, want the higher price at once", p.inForce)
 	}
 	fall := func(cleared ...market.Price) (seconds int, to market.Price) {
 		q := p
 		for ; q.inForce == 2 && seconds < 100; seconds++ {
-			q = q.moveTo(cfg, cleared[seconds%len(cleared)], false, time.Second)
+			q = q.moveTo(cfg, cleared[seconds%len(cleared)], false, time.Second, 1)
 		}
 		return seconds, q.inForce
 	}
@@ -83,10 +83,10 @@ func TestPriceFallsLate(t *testing.T) {
 	if seconds < delay-1 || seconds > delay+1 {
 		t.Errorf("no pod is capped any more, and the price is 0 after %d s, want %d", seconds, delay)
 	}
-	if q := p.moveTo(cfg, 1, true, time.Second); q.inForce != 1 {
+	if q := p.moveTo(cfg, 1, true, time.Second, 1); q.inForce != 1 {
 		t.Errorf("in force is %v while CPU was idle beside a throttled pod, want 1 at once", q.inForce)
 	}
-	if q := p.moveTo(cfg, market.Price(2*(1-cfg.PriceBand/2)), true, time.Second); q.inForce != 2 {
+	if q := p.moveTo(cfg, market.Price(2*(1-cfg.PriceBand/2)), true, time.Second, 1); q.inForce != 2 {
 		t.Errorf("in force is %v, want nothing within the band", q.inForce)
 	}
 }
@@ -130,5 +130,44 @@ func TestNoPriceAboveTheShare(t *testing.T) {
 	if out := w.run(60); capped > 400 || service.limit < 650 {
 		t.Errorf("the limit went from %v to %v at a price of %v, with a demand of %v in a supply of %v: want 650m or more",
 			capped, service.limit, out.Node.Price, out.Node.Demand, out.Node.Supply)
+	}
+}
+
+// TestBurstsMoveNoLimit: beside bursts that come sooner than a fall of the price proves right, the limit of a hog stays
+// from the third on. Slower ones are followed, and when they end the hog has the idle CPU.
+func TestBurstsMoveNoLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		early   time.Duration
+		on, off int // seconds
+		follows bool
+	}{
+		"bursts":                   {DefaultConfig().EarlyFall, 8, 12, false},
+		"bursts, by a price alone": {0, 8, 12, true},
+		"slow bursts":              {DefaultConfig().EarlyFall, 30, 60, true},
+	} {
+		service := &fakePod{name: "service", request: 1000, declared: 4000, demand: 200}
+		hog := &fakePod{name: "hog", request: 500, declared: 4000, demand: 8000}
+		w := priceAlone(service, hog)
+		w.cfg.EarlyFall = c.early
+		w.run(30)
+		burst := func() {
+			service.demand = 3000
+			w.run(c.on)
+			service.demand = 200
+			w.run(c.off)
+		}
+		for range 3 {
+			burst()
+		}
+		before := hog.changes
+		for range 10 {
+			burst()
+		}
+		if changes := hog.changes - before; (changes >= 20) != c.follows || !c.follows && changes > 0 {
+			t.Errorf("%s: in ten of them the limit of the hog changes %d times", name, changes)
+		}
+		if w.run(32); hog.limit < 2800 {
+			t.Errorf("%s: half a minute after the last the hog has %v, at a price of %v", name, hog.limit, w.state.price.inForce)
+		}
 	}
 }
