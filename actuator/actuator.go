@@ -39,7 +39,8 @@ type Config struct {
 	// Larger frees CPU sooner; smaller leaves an application more time to react.
 	MaxDecreaseFactor float64
 	// BelowDeclaredFactor takes its place, if it is larger, for a limit that is not above the declared one: there the
-	// market lowers a pod that takes all it can get, or for the sake of one that waits. Smaller lets others wait longer.
+	// market lowers a pod that takes all it can get, or for the sake of one that waits. A pod with a longer cooldown of its
+	// own is not lowered by so much: its HPA needs that time. Smaller lets others wait longer.
 	BelowDeclaredFactor float64
 	// DecreaseCooldown is the least time between two decreases of a pod.
 	DecreaseCooldown time.Duration

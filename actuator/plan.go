@@ -157,7 +157,7 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why reas
 		}
 	}
 	s, last, cooldown := step{to: want}, p.LastDecrease, max(cfg.DecreaseCooldown, p.DecreaseCooldown)
-	least := scale(c.Limit, 1/c.decreaseFactor(cfg)).RoundUp(cpu.Quantum)
+	least := scale(c.Limit, 1/p.decreaseFactor(cfg, c)).RoundUp(cpu.Quantum)
 	if declared := c.Declared.RoundUp(cpu.Quantum); p.Revoked && !p.Restore && 0 < declared && declared < c.Limit {
 		if least = min(least, declared); now.Before(last.Add(cooldown)) {
 			least, last = declared, time.Time{} // what goes below it waits
@@ -170,9 +170,9 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why reas
 	return s.paced(c.Limit, now, last, cooldown)
 }
 
-// decreaseFactor is the largest factor by which one step lowers the limit.
-func (c Container) decreaseFactor(cfg Config) float64 {
-	if c.Limit <= c.Declared {
+// decreaseFactor is the largest factor by which one step lowers the limit of a container.
+func (p Pod) decreaseFactor(cfg Config, c Container) float64 {
+	if c.Limit <= c.Declared && p.DecreaseCooldown <= cfg.DecreaseCooldown {
 		return max(cfg.MaxDecreaseFactor, cfg.BelowDeclaredFactor)
 	}
 	return cfg.MaxDecreaseFactor

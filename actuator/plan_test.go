@@ -158,7 +158,7 @@ func breaks(cfg Config, s Step, p Pod) string {
 			c.Floor, c.Ceiling = c.Declared, c.Declared
 		}
 		factor := cfg.MaxDecreaseFactor
-		if ch.From <= c.Declared {
+		if ch.From <= c.Declared && p.DecreaseCooldown <= cfg.DecreaseCooldown {
 			factor = max(factor, cfg.BelowDeclaredFactor)
 		}
 		least, last := min(scale(ch.From, 1/factor), ch.From-cpu.Quantum), p.LastDecrease

@@ -39,14 +39,18 @@ type bidder struct {
 }
 
 // bound is what bounds the pod's limit at a price. An uncapped pod whose demand exceeds its budget line by less than
-// CapBand stays uncapped: noise would cap and uncap it in turn. Whether a pod is capped is judged by its published
-// limit, so after a small rise of the price a pod that is not throttled at its limit may become uncapped. A pod without
-// a published decision counts as capped.
+// CapBand stays uncapped: noise would cap and uncap it in turn. What it keeps counts as its line, and its floor has no
+// band. Whether a pod is capped is judged by its published limit, so after a small rise of the price a pod that is not
+// throttled at its limit may become uncapped. A pod without a published decision counts as capped.
 func (b *bidder) bound(cfg Config, p market.Price) market.Bound {
-	line := max(b.bid.Limit(p), b.minLimit-b.idle).Cores()
-	if !b.saturating { // one that saturates demands more than is known
-		line *= 1 + cfg.CapBand
+	buys, least, band := b.bid, b.minLimit-b.idle, 1+cfg.CapBand
+	if buys.Floor = 0; b.minLimit > b.bid.Floor {
+		buys.Floor = least
 	}
+	if b.saturating { // it demands more than is known
+		band = 1
+	}
+	line := max(band*buys.Limit(p).Cores(), least.Cores())
 	if b.bid.Demand.Cores() <= line && b.published.Cores() > line {
 		return market.ByNothing
 	}
@@ -220,9 +224,6 @@ func budgetPart(budget market.Budget, request, whole cpu.Milli) market.Budget {
 	return max(1, market.Budget(math.Round(float64(budget)*float64(request)/float64(whole))))
 }
 
-// hasNoQuota says that the kernel has quotas, and this cgroup has none.
-func hasNoQuota(r sense.Rate) bool { return r.QuotaKnown && r.Quota == 0 }
-
 // readiness is whether a pod can be decided.
 type readiness uint8
 
@@ -248,7 +249,7 @@ func readinessOf(cfg demand.Config, p demand.Pod, r sense.PodRates, estimates ma
 			return noRates
 		case r.Containers[j].Validity != sense.Valid:
 			return stale
-		case hasNoQuota(r.Containers[j]) && !(r.Own.QuotaKnown && r.Own.Quota > 0):
+		case r.Containers[j].QuotaKnown && r.Containers[j].Quota == 0 && !(r.Own.QuotaKnown && r.Own.Quota > 0):
 			return unenforced
 		case !estimates[c.ID].Warm(cfg):
 			state = warmingUp

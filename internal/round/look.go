@@ -101,7 +101,7 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 			capped = append(capped, i)
 		case s.couldNeedMore(cfg, b, in.Pods[b.pod]):
 			near = append(near, i)
-		case b.couldRise(cfg, in.Pods[b.pod].Pod):
+		case b.couldRise(cfg, in.Pods[b.pod].Pod, b.bid.Ceiling):
 			idle = append(idle, i)
 		}
 	}
@@ -145,16 +145,14 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 func (s *State) couldNeedMore(cfg Config, b *bidder, p PodInput) bool {
 	look := *b
 	look.brief, look.needs = true, nil
-	most, now := s.uncappedLimit(cfg, &look, p.Pod), max(b.limit, b.published)
-	return most > now && differs(most, now, cfg.PublishBand) && !p.IncreaseOnNeed &&
-		(b.warmingUp || b.throttleRatio > 0 || b.fullness() >= nearLimit)
+	return (b.warmingUp || b.throttleRatio > 0 || b.fullness() >= nearLimit) && b.couldRise(cfg, p.Pod, s.uncappedLimit(cfg, &look, p.Pod))
 }
 
-// couldRise says whether an uncapped pod may be raised at all. An idle one may become busy any time, and others may stop
-// and leave it more.
-func (b *bidder) couldRise(cfg Config, p demand.Pod) bool {
+// couldRise says whether an uncapped pod may be raised that far. To its ceiling, an idle one may become busy any time, and
+// others may stop and leave it more.
+func (b *bidder) couldRise(cfg Config, p demand.Pod, to cpu.Milli) bool {
 	now := max(b.limit, b.published)
-	return b.bid.Ceiling > now && differs(b.bid.Ceiling, now, cfg.PublishBand) && !p.IncreaseOnNeed
+	return to > now && differs(to, now, cfg.PublishBand) && !p.IncreaseOnNeed
 }
 
 // fullness is the demand of the last tick as a share of the limit.

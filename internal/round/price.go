@@ -59,9 +59,10 @@ func (p price) moved(c clearing) price {
 	}
 	p.slack = scarce
 	if p.fellFor > 0 {
-		if p.fellFor += c.elapsed; p.fellFor > c.cfg.EarlyFall {
-			p.fellFor, p.early = 0, 0
-		}
+		p.fellFor += c.elapsed
+	}
+	if p.fellFor > c.cfg.EarlyFall { // it was right
+		p.fellFor, p.early = 0, 0
 	}
 	p.idleFor = p.updateIdleFor(c)
 	patience := p.patience(c, problem)
@@ -194,8 +195,7 @@ func (p price) patience(c clearing, problem market.Problem) time.Duration {
 	return []time.Duration{4, 16}[min(p.early, 2)-1]
 }
 
-// updateIdleFor is for how long CPU has been idle while a pod was throttled. Time with twice ReleaseIdle counts
-// twice.
+// updateIdleFor is for how long CPU has been idle while a pod was throttled. Time with twice ReleaseIdle counts twice.
 func (p price) updateIdleFor(c clearing) time.Duration {
 	used := c.node.Usage + keptForSignals(c.book, p.inForce)
 	idle := 1 - float64(used)/float64(max(c.node.Supply, 1))

@@ -15,26 +15,20 @@ func (s *State) passRaises(pods []PodInput, elapsed time.Duration) {
 	}
 }
 
-// noteRaises notes the limits of the pods, and to which they may be revoked.
+// noteRaises notes the limits of the pods, and to which they may be revoked: a raise may if the pod takes all it can get,
+// or if it is recent, so that this is not known.
 func (s *State) noteRaises(cfg Config, pods []PodInput, book []bidder) {
 	for i := range book {
-		if b := &book[i]; b.managed && cfg.Disagreement.Enabled() {
-			s.noteRaise(cfg, b, pods[b.pod])
+		b, p := &book[i], pods[book[i].pod]
+		if !b.managed || !cfg.Disagreement.Enabled() {
+			continue
 		}
-	}
-}
-
-// noteRaise notes the limit of a pod. Its raise may be revoked if it takes all it can get, or if the raise is recent, so
-// that this is not known.
-func (s *State) noteRaise(cfg Config, b *bidder, p PodInput) {
-	r := s.raises[p.UID].Next(b.limit, b.declared, s.price.binds)
-	s.raises[p.UID] = r
-	if b.limit <= b.declared {
-		return
-	}
-	to := max(p.AtDeclared().Most(), b.minLimit)
-	if b.limit > to && b.published > to && differs(to, b.limit, cfg.PublishBand) && r.RevokedFor() == 0 {
-		b.revocableTo, b.takesAll = to, b.usesUpItsLimit() || r.Recent()
+		r := s.raises[p.UID].Next(b.limit, b.declared, s.price.binds)
+		s.raises[p.UID] = r
+		to := max(p.AtDeclared().Most(), b.minLimit)
+		if b.limit > max(to, b.declared) && b.published > to && differs(to, b.limit, cfg.PublishBand) && r.RevokedFor() == 0 {
+			b.revocableTo, b.takesAll = to, b.usesUpItsLimit() || r.Recent()
+		}
 	}
 }
 

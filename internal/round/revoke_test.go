@@ -190,8 +190,9 @@ func TestContainersAreRevoked(t *testing.T) {
 		managed: true, saturating: true, limit: 2500, declared: 900, published: 2500, minLimit: 850,
 		bid: market.Bid{Budget: 100, Demand: 5000, Floor: 310, Ceiling: 4000},
 	}
-	s.noteRaise(cfg, &b, p)
-	s.look = lookState{pods: []PodInput{p}, book: []bidder{b}, rates: make([]sense.PodRates, 1), decided: map[string]bool{}}
+	pods, book := []PodInput{p}, []bidder{b}
+	s.noteRaises(cfg, pods, book)
+	s.look = lookState{pods: pods, book: book, rates: make([]sense.PodRates, 1), decided: map[string]bool{}}
 	s.look.rates[0].Containers = make([]sense.Rate, 4)
 	d, revoked := s.revoke(cfg, []observed{{usage: 2400}})
 	want := []ContainerLimit{{"a", 500}, {"b", 100}, {"c", 700}}
@@ -206,9 +207,9 @@ func TestFloorsShieldNone(t *testing.T) {
 		demand.Container{Name: "a", Declared: 300, Limit: 900}.Within(900, 4000),
 	}}}
 	s := State{raises: map[string]disagreement.Raise{}}
-	b := bidder{managed: true, saturating: true, limit: 900, declared: 300, published: 900, minLimit: 900}
-	if s.noteRaise(DefaultConfig(), &b, p); b.revocableTo != 0 {
-		t.Errorf("its raise may be revoked to %v", b.revocableTo)
+	book := []bidder{{managed: true, saturating: true, limit: 900, declared: 300, published: 900, minLimit: 900}}
+	if s.noteRaises(DefaultConfig(), []PodInput{p}, book); book[0].revocableTo != 0 {
+		t.Errorf("its raise may be revoked to %v", book[0].revocableTo)
 	}
 }
 

@@ -98,6 +98,5 @@ func (b *bidder) usesUpItsLimit() bool {
 
 func (b *bidder) usesUp() bool { return b.usage.Cores() >= nearlyUsedUp*b.limit.Cores() }
 
-// mostly is a smoothed throttle ratio, nearlyAlways that of a tick, and nearlyUsedUp a demand as a
-// share of the limit.
+// mostly is a smoothed throttle ratio, nearlyAlways that of a tick, and nearlyUsedUp a demand as a share of the limit.
 const mostly, nearlyAlways, nearlyUsedUp = 0.5, 0.9, 0.75

@@ -37,8 +37,7 @@ type Published struct {
 	ThrottleRatio float64
 }
 
-// Input is everything that a round depends on. Pods and Sample.Pods are in the same order, and so
-// are their containers.
+// Input is everything that a round depends on. Pods and Sample.Pods are in the same order, and so are their containers.
 type Input struct {
 	Now    time.Time
 	Node   Node

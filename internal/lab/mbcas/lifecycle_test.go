@@ -58,7 +58,7 @@ func rollsBack(t *testing.T, service *sim.PodResult, times int) {
 func TestConstraintsHold(t *testing.T) {
 	s, _ := catalogue(t, "hpa-floor")
 	cfg := priceAlone()
-	cfg.Lifecycle.Actuator.BelowDeclaredFactor, cfg.Round.CapBand = 0, 0 // two steps, and all of the way
+	cfg.Round.CapBand = 0 // all of the way
 	r := sim.Run(s, New(cfg))
 	decreased, kept := r.Pod("decreased"), r.Pod("kept")
 	if n := len(decreased.Changes); n != 2 || decreased.Changes[1].To != decreased.Spec.Constraints.Floor {
