@@ -31,8 +31,8 @@
 //   - StaleNeverDecides: a pod without valid rates gets no decision.
 //   - NewPodsAreOnlyRaised: a pod with too few samples is not lowered, and until the node has enough samples, only
 //     throttled pods are raised, and where the price from before is not known nothing is decided.
-//   - NewPodsAreRaisedAtOnce, NewPodsNeedNotWaitForARound: while CPU has no price, a new pod that was throttled since
-//     it started is raised when it is first read, and that may be between two rounds.
+//   - NewPodsAreRaisedAtOnce, NewPodsAreRaisedBesideAnOldPrice, NewPodsNeedNotWaitForARound: while no price caps a pod,
+//     a new one that was throttled since it started is raised when it is first read, and that may be between rounds.
 //   - OldCountersRaiseNoNewPod: counters of a container that may have run for long raise no pod.
 //   - NewPodsKeepTheirSplit: the containers of a new pod are raised as their limits relate.
 //   - RestartRaisesAtOnce: after a restart of the agent, a throttled pod is raised from the first look on if the price

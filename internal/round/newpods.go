@@ -14,16 +14,16 @@ import (
 
 // A new pod is a managed pod that does not bid yet: its containers are new or, after a start of the agent, the whole
 // node is. What it demands is not known, so it counts nothing in the market, and nothing lowers it. It is raised as
-// soon as a counter shows that it is throttled: where CPU has no price or, until the node has WarmUpSamples, where
+// soon as a counter shows that it is throttled: where no price caps a pod or, until the node has WarmUpSamples, where
 // CPU is idle and the price from before the start leaves the pod uncapped.
 
 // newPodRule is which new pods are raised between this round and the next.
 type newPodRule uint8
 
 const (
-	// raiseNone: CPU has a price, or that of the time before is not known.
+	// raiseNone: the price caps a pod, or that of the time before is not known.
 	raiseNone newPodRule = iota
-	// raiseThrottled: CPU has no price.
+	// raiseThrottled: no price caps a pod.
 	raiseThrottled
 	// raiseWhileIdle, of the throttled ones: the demands of the node are not known yet.
 	raiseWhileIdle
@@ -33,7 +33,7 @@ func (s *State) newPodRule(cfg Config) newPodRule {
 	switch {
 	case s.samples < cfg.Demand.WarmUpSamples && s.priced:
 		return raiseWhileIdle
-	case s.samples >= cfg.Demand.WarmUpSamples && s.price.inForce == 0:
+	case s.samples >= cfg.Demand.WarmUpSamples && !s.price.binds:
 		return raiseThrottled
 	}
 	return raiseNone

@@ -41,6 +41,17 @@ func TestNewPodsAreRaisedAtOnce(t *testing.T) {
 	}
 }
 
+// TestNewPodsAreRaisedBesideAnOldPrice: a price from before that caps no pod holds no new pod back.
+func TestNewPodsAreRaisedBesideAnOldPrice(t *testing.T) {
+	w := newWorld(&fakePod{name: "other", request: 500, declared: 1000, demand: 100})
+	w.run(30)
+	w.state.price.inForce = 0.1
+	w.join(&fakePod{name: "busy", request: 100, declared: 500, demand: 2000})
+	if d, ok := decision(w.tick(), "busy"); !ok || !d.Publish || d.Limit != 1000 || d.Price == 0 {
+		t.Errorf("decision %+v (%v), want 1000m: it is throttled at 500m", d, ok)
+	}
+}
+
 // TestOldCountersRaiseNoNewPod: the counters of a container that may have run for long say nothing about
 // now; and while CPU has a price, no counter raises a pod of which nothing else is known.
 func TestOldCountersRaiseNoNewPod(t *testing.T) {
