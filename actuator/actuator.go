@@ -39,8 +39,7 @@ type Config struct {
 	// Larger frees CPU sooner; smaller leaves an application more time to react.
 	MaxDecreaseFactor float64
 	// BelowDeclaredFactor takes its place, if it is larger, for a limit that is not above the declared one: there the
-	// market lowers a pod that takes all it can get, or for the sake of one that waits. A pod with a longer cooldown of its
-	// own is not lowered by so much: its HPA needs that time. Smaller lets others wait longer.
+	// market lowers a pod that takes all it can get, or for the sake of one that waits. Smaller lets others wait longer.
 	BelowDeclaredFactor float64
 	// DecreaseCooldown is the least time between two decreases of a pod.
 	DecreaseCooldown time.Duration
@@ -111,6 +110,7 @@ type Pod struct {
 	NoDecrease reasons.Reason
 	// DecreaseCooldown is the least time between two decreases of this pod, where longer than the config's.
 	DecreaseCooldown time.Duration
+	SmallSteps       bool      // MaxDecreaseFactor bounds its steps below the declared limit, too
 	LastDecrease     time.Time // zero: never
 	LastIncrease     time.Time
 	// Stale: the desired limits were decided too long ago to act on.

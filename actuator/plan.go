@@ -172,7 +172,7 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why reas
 
 // decreaseFactor is the largest factor by which one step lowers the limit of a container.
 func (p Pod) decreaseFactor(cfg Config, c Container) float64 {
-	if c.Limit <= c.Declared && p.DecreaseCooldown <= cfg.DecreaseCooldown {
+	if c.Limit <= c.Declared.RoundUp(cpu.Quantum) && !p.SmallSteps {
 		return max(cfg.MaxDecreaseFactor, cfg.BelowDeclaredFactor)
 	}
 	return cfg.MaxDecreaseFactor

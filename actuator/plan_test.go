@@ -93,6 +93,7 @@ func pods(t *rapid.T) []Pod {
 			NoDecrease:   rapid.SampledFrom([]reasons.Reason{"", "", reasons.PodNotReady}).Draw(t, "no decrease"),
 			LastDecrease: ago.Draw(t, "decrease"), LastIncrease: ago.Draw(t, "increase"),
 			DecreaseCooldown: rapid.SampledFrom([]time.Duration{0, 0, 45 * time.Second}).Draw(t, "cooldown"),
+			SmallSteps:       rapid.Bool().Draw(t, "small steps"),
 			RetryAt:          rapid.SampledFrom([]time.Time{{}, {}, now.Add(time.Minute)}).Draw(t, "retry"),
 		}
 		for j := range rapid.IntRange(1, 3).Draw(t, "containers") {
@@ -158,7 +159,7 @@ func breaks(cfg Config, s Step, p Pod) string {
 			c.Floor, c.Ceiling = c.Declared, c.Declared
 		}
 		factor := cfg.MaxDecreaseFactor
-		if ch.From <= c.Declared && p.DecreaseCooldown <= cfg.DecreaseCooldown {
+		if ch.From <= c.Declared.RoundUp(cpu.Quantum) && !p.SmallSteps {
 			factor = max(factor, cfg.BelowDeclaredFactor)
 		}
 		least, last := min(scale(ch.From, 1/factor), ch.From-cpu.Quantum), p.LastDecrease
@@ -237,6 +238,7 @@ func TestDecreasesAreGradual(t *testing.T) {
 	lowered := func(limit cpu.Milli, ago time.Duration) Pod {
 		return with(one(limit, 500), func(p *Pod) { p.LastDecrease = now.Add(-ago) })
 	}
+	small := with(one(500, 100), func(p *Pod) { p.SmallSteps = true })
 	notReady := with(lowered(2000, 5*time.Second), func(p *Pod) { p.NoDecrease = reasons.PodNotReady })
 	expect(t, map[string]planned{
 		"the next step is after the cooldown":      {one(3000, 500), 2000, reasons.StepLimited, 5 * time.Second},
@@ -244,6 +246,8 @@ func TestDecreasesAreGradual(t *testing.T) {
 		"it waits for the one step that is left":   {lowered(700, 4*time.Second), 0, reasons.CoolingDown, time.Second},
 		"2000m / 1.5 is rounded up":                {lowered(2000, 5*time.Second), 1340, reasons.StepLimited, 5 * time.Second},
 		"a pod that is not Ready is left as it is": {notReady, 0, reasons.PodNotReady, 0},
+		"below the declared limit":                 {one(500, 100), 130, reasons.StepLimited, 5 * time.Second},
+		"below it, in small steps":                 {small, 340, reasons.StepLimited, 5 * time.Second},
 	})
 }
 
@@ -508,7 +512,7 @@ func TestStepsOfADecrease(t *testing.T) {
 				if steps > most {
 					t.Errorf("from %v to %v, declared %v: %d steps, want %d at most", from, want, declared, steps, most)
 				}
-				tight = tight || steps == most
+				tight = tight || steps == most && steps > 2
 			}
 		}
 		if !tight {

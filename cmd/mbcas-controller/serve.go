@@ -90,7 +90,7 @@ func serveFlags(args []string, stderr io.Writer) (settings, error) {
 	fs.DurationVar(&c.ActuationTimeout, "actuation-timeout", c.ActuationTimeout, "time that a kubelet has to carry out a resize")
 	fs.DurationVar(&c.Signal.Interval, "signal-interval", c.Signal.Interval, "time between two reads of the metrics of DemandSignals, 1s to 1m; 0 for never")
 	fs.Float64Var(&c.Actuator.DeadBand, "dead-band", c.Actuator.DeadBand, "relative change of a limit below which no resize is made")
-	fs.Float64Var(&c.Actuator.MaxDecreaseFactor, "max-decrease-factor", c.Actuator.MaxDecreaseFactor, "factor by which one resize may lower a limit at most, at least 4 below the declared limit")
+	fs.Float64Var(&c.Actuator.MaxDecreaseFactor, "max-decrease-factor", c.Actuator.MaxDecreaseFactor, "largest factor by which one resize lowers a limit; below the declared limit it is 4 at least")
 	fs.DurationVar(&c.Actuator.DecreaseCooldown, "decrease-cooldown", c.Actuator.DecreaseCooldown, "least time between two decreases of a pod")
 	fs.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account, else $KUBECONFIG)")
 	fs.StringVar(&s.metrics, "metrics-address", ":8080", "address of /metrics; 0 for none")

@@ -28,7 +28,7 @@ func leaveToPlan(s *state) verdict {
 	s.plan.Revoked = s.pod.Decision != nil && s.pod.Decision.RevokedFor > 0
 	s.planRestore()
 	if s.pod.HPA {
-		s.plan.DecreaseCooldown = s.cfg.HPACooldown
+		s.plan.DecreaseCooldown, s.plan.SmallSteps = s.cfg.HPACooldown, true // the HPA needs time to add replicas
 	}
 	s.plan.Stale = stale
 	why, until := s.noDecrease()
