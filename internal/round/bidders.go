@@ -24,6 +24,7 @@ type bidder struct {
 	request      cpu.Milli
 	saturating   bool      // see disagreement
 	keeps        float64   // share of its declared limit that each container keeps
+	keptLimit    cpu.Milli // what the pod keeps, if that is more than its floor
 	idle         cpu.Milli // what idle containers leave of that
 	revocableTo  cpu.Milli // the limit to which its raise may be revoked; 0: it may not
 	takesAll     bool      // its raise may be revoked before a look sees that it takes all it can get
@@ -43,14 +44,12 @@ type bidder struct {
 // band. Whether a pod is capped is judged by its published limit, so after a small rise of the price a pod that is not
 // throttled at its limit may become uncapped. A pod without a published decision counts as capped.
 func (b *bidder) bound(cfg Config, p market.Price) market.Bound {
-	buys, least, band := b.bid, b.minLimit-b.idle, 1+cfg.CapBand
-	if buys.Floor = 0; b.minLimit > b.bid.Floor {
-		buys.Floor = least
-	}
+	buys, band := b.bid, 1+cfg.CapBand
+	buys.Floor = max(0, b.keptLimit-b.idle)
 	if b.saturating { // it demands more than is known
 		band = 1
 	}
-	line := max(band*buys.Limit(p).Cores(), least.Cores())
+	line := max(band*buys.Limit(p).Cores(), (b.minLimit - b.idle).Cores())
 	if b.bid.Demand.Cores() <= line && b.published.Cores() > line {
 		return market.ByNothing
 	}

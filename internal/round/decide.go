@@ -17,7 +17,11 @@ func decide(cfg Config, in Input, rates []sense.PodRates, book []bidder, s State
 		}
 		pod := in.Pods[b.pod]
 		d := decideOne(cfg, s, pod, rates[b.pod], b)
-		s.room.idle -= max(0, d.Limit-max(b.limit, b.published)) // the next pod gets what this one leaves
+		has := b.limit
+		if in.Now.Sub(pod.Published.At) >= cfg.PublishInterval { // not applied, as in mode recommend: it takes nothing
+			has = max(has, b.published)
+		}
+		s.room.idle -= max(0, d.Limit-has) // the next pod gets what this one leaves
 		d.Publish = changeDue(cfg, in.Now, pod.Published, d) ||
 			relievesThrottling(cfg, pod, rates[b.pod], d) || waitChanges(cfg, in.Now, pod, b.limit, d) ||
 			figuresDue(cfg, in, pod, d)
@@ -73,7 +77,7 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 // An uncapped pod is not lowered, unless its raise is revoked. The price counts on its demand, which is a mean; its
 // bursts beyond that come at other times than those of its neighbours, and a burst that lasts becomes demand. It is
 // raised only when it needs more: each increase costs a resize, which would delay others. Its published limit stays,
-// applied or not. A capped pod that demands no more than it keeps is lowered by more than CapBand or not at all.
+// applied or not. A capped pod that demands no more than it keeps is not lowered by less than CapBand.
 func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cpu.Milli {
 	current, target := b.limit, max(b.bid.Limit(s.price.inForce)+b.idle, b.minLimit)
 	switch {
@@ -89,11 +93,25 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 	case target > current && b.saturating && s.gauge.fullFor < cfg.Onset: // see mostRaised
 		target = min(target, max(current, b.published, b.minLimit, b.usage+max(0, s.room.idle)))
 	case target < current && bound == market.ByFloor && b.bid.Demand <= target && !differs(target, current, cfg.CapBand):
-		target = current // what it keeps varies with the claims of others
+		target = max(target, min(current, b.published)) // what it keeps varies with the claims of others
 	case target < current:
-		target = s.whileDemandsFit(*b, p.UID, target).Clamp(b.minLimit, b.bid.Ceiling)
+		target = s.whileDemandsFit(b, target).Clamp(b.minLimit, b.bid.Ceiling)
 	}
 	return target
+}
+
+// whileDemandsFit is the limit of a capped pod that the price would lower to target. While all demands fit the supply,
+// the price in force is one from before, and a lower limit would give CPU to no pod. So no decrease is published, and one
+// on its way ends where the limit is; if they fit barely it goes on, as demands around the supply would end it and begin
+// it in turn.
+func (s *State) whileDemandsFit(b *bidder, target cpu.Milli) cpu.Milli {
+	switch {
+	case s.price.slack == scarce:
+		return target
+	case s.price.slack == demandsFit && b.published > 0:
+		return max(target, min(b.limit, b.published))
+	}
+	return b.limit
 }
 
 // needsMore says whether an uncapped pod is throttled, was so while it is busy, or may soon be: it uses half of its

@@ -266,15 +266,14 @@ func TestJustAboveItsShareIsNotCapped(t *testing.T) {
 	}
 }
 
-// TestWhatAPodKeepsMayVary: a capped pod that demands less than it keeps is lowered by more than the cap band, or not at
-// all.
+// TestWhatAPodKeepsMayVary: a pod that demands less than it keeps is not lowered, one that demands more is.
 func TestWhatAPodKeepsMayVary(t *testing.T) {
 	for _, c := range []struct{ demand, keeps, want cpu.Milli }{
-		{380, 1490, 1700}, {380, 1140, 1140}, {380, 1900, 1900}, {1600, 1490, 1490},
+		{380, 1490, 1700}, {380, 1140, 1700}, {380, 1900, 1900}, {1600, 1490, 1490},
 	} {
-		b := bidder{limit: 1700, published: 1700, usage: c.demand, minLimit: c.keeps, bid: market.Bid{Budget: 100, Demand: c.demand, Floor: 100, Ceiling: 4000}}
+		b := bidder{limit: 1700, published: 1700, usage: c.demand, minLimit: c.keeps, keptLimit: c.keeps, bid: market.Bid{Budget: 100, Demand: c.demand, Floor: 100, Ceiling: 4000}}
 		s := State{price: price{inForce: 0.5, binds: true}}
-		if got := s.target(DefaultConfig(), &b, PodInput{}, market.ByFloor); got != c.want {
+		if got := s.target(DefaultConfig(), &b, PodInput{}, b.bound(DefaultConfig(), 0.5)); got != c.want {
 			t.Errorf("demand %v, keeps %v: the limit of 1700m becomes %v, want %v", c.demand, c.keeps, got, c.want)
 		}
 	}

@@ -28,7 +28,9 @@ func (s *State) keepDeclared(cfg Config, in Input, rates sense.Rates, node NodeD
 	t := disagreement.Tick{Now: in.Now, Elapsed: rates.Node.Elapsed, Supply: in.Node.Capacity - node.System, Pods: pods}
 	for i, k := range s.disagreement.Keep(cfg.Disagreement, s.solver, t) {
 		if b, p := &book[i], &pods[i]; b.managed {
-			b.minLimit = max(b.minLimit, min(k.Limit.RoundDown(cpu.Quantum), b.bid.Ceiling))
+			if limit := min(k.Limit.RoundDown(cpu.Quantum), b.bid.Ceiling); limit > b.minLimit {
+				b.minLimit, b.keptLimit = limit, limit
+			}
 			if b.saturating = k.Saturates; !b.saturating {
 				b.keeps = k.Limit.Cores() / max(1, p.Declared).Cores()
 				b.idle = split.Idle(s.parts(in.Pods[b.pod].Pod, nil, b.keeps))

@@ -127,21 +127,3 @@ func TestSlackIsKept(t *testing.T) {
 		}
 	}
 }
-
-// TestDescentsOutliveAMissingRound: a pod without a decision for a round, whose counters could not be read, is
-// still on its way down in the next one.
-func TestDescentsOutliveAMissingRound(t *testing.T) {
-	in := Input{Now: epoch, Pods: make([]PodInput, 1)}
-	in.Pods[0].UID = "a"
-	book := []bidder{{managed: true, limit: 600}}
-	before := map[string]descent{"a": {limit: 900}}
-	after := noteDescents(DefaultConfig(), before, in, book)
-	after = noteDescents(DefaultConfig(), after, in, nil)
-	if !noteDescents(DefaultConfig(), after, in, book)["a"].onItsWay {
-		t.Error("its last step down is forgotten")
-	}
-	in.Pods = nil
-	if left := noteDescents(DefaultConfig(), after, in, nil); len(left) != 0 {
-		t.Errorf("pods that are gone are kept: %v", left)
-	}
-}

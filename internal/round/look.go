@@ -208,8 +208,7 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 	}
 	for _, o := range seen {
 		if d, raises := s.raise(cfg, o); raises {
-			b := &s.look.book[o.index]
-			s.room.idle -= d.Limit - max(b.limit, b.published)
+			s.room.idle -= d.Limit - s.look.book[o.index].limit
 			decide(d)
 		}
 	}

@@ -96,8 +96,8 @@ func TestStateForgetsPods(t *testing.T) {
 	}
 	w.pods = nil
 	w.run(2)
-	if s := w.state; len(s.estimates)+len(s.descents)+len(s.disagreement)+len(s.raises)+len(s.last.Pods) > 0 {
-		t.Errorf("%d estimates, %d descents, %d pods in disagreement, %d raises and %d samples without pods", len(s.estimates),
-			len(s.descents), len(s.disagreement), len(s.raises), len(s.last.Pods))
+	if s := w.state; len(s.estimates)+len(s.disagreement)+len(s.raises)+len(s.last.Pods) > 0 {
+		t.Errorf("%d estimates, %d pods in disagreement, %d raises and %d samples without pods", len(s.estimates),
+			len(s.disagreement), len(s.raises), len(s.last.Pods))
 	}
 }

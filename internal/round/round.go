@@ -55,9 +55,8 @@ type State struct {
 	estimates    map[string]demand.Estimate // by container ID
 	gauge        Gauge
 	price        price
-	priced       bool               // Input.PriceBefore does not count any more
-	descents     map[string]descent // by UID
-	solver       *market.Solver     `delta:"-"` // its scratch memory
+	priced       bool           // Input.PriceBefore does not count any more
+	solver       *market.Solver `delta:"-"` // its scratch memory
 	room         room
 	look         lookState
 	releases     releases
@@ -179,7 +178,6 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	s.setRoom(book, out.Node, perBudget)
 
 	s.noteRaises(cfg, in.Pods, book)
-	s.descents = noteDescents(cfg, s.descents, in, book)
 	out.Decisions = decide(cfg, in, rates.Pods, book, s) // decision
 	look := lookState{pods: in.Pods, rates: rates.Pods, node: out.Node, book: book}
 	s.look = newLookState(cfg, s, in, out.Decisions, look)
