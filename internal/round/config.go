@@ -37,9 +37,9 @@ type Config struct {
 	// ReleaseIdle is the share of the supply that counts as idle for Release. Smaller gives idle CPU back sooner;
 	// larger tolerates noise.
 	ReleaseIdle float64
-	// EarlyFall is how soon after a fall of the price a rise shows that it fell too early. The next fall waits four
-	// times as long, and sixteen times after that, until one proves right: load that comes in bursts moves no limit.
-	// Longer is steadier and follows slow bursts less; shorter leaves less CPU unused between bursts; 0: never.
+	// EarlyFall is how soon after a fall of the price a rise shows that it fell too early. The next fall waits 4 times as
+	// long, and 16 times after another, until one proves right or they are forgotten: load that comes in bursts moves no
+	// limit. Longer is steadier and follows slow bursts less; shorter leaves less CPU unused between bursts; 0: never.
 	EarlyFall time.Duration
 	// ReleaseBand is how far, as a share of the supply, demand must fall below the supply before the price returns to
 	// zero. Larger is steadier; smaller gives idle CPU back sooner.

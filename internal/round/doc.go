@@ -18,6 +18,7 @@
 //   - PriceFallsLate: the price rises at once. It falls when a lower price has sufficed for FallDelay, or when CPU lies
 //     idle beside a throttled pod.
 //   - BurstsMoveNoLimit: it waits longer to fall while its last falls came too early.
+//   - IdlePodsBindNothing: a price that caps idle pods alone counts as none.
 //   - NoPriceAboveTheShare: while all demands just fit, no price stays at which a pod has less than its share.
 //   - PriceLeavesTheShare, SharePriceIsHighest, CapBandMayUseTheReserve: what docs/theory.md says of the price over
 //     time.
@@ -44,7 +45,7 @@
 //     decreased is not lowered.
 //   - ServicesKeepDeclaredLimits, SaturatingPodsLeaveAShare, PrioritiesComeFirst, OldClaimsLowerNoLimit,
 //     RestartKeepsSaturatingPods, NoPodIsWorseThanDeclared: with Disagreement, pods keep what its package computes.
-//   - WhatAPodKeepsMayVary: and those that demand no more than that are not lowered by small steps.
+//   - WhatAPodKeepsMayVary: and those that demand no more than that are not lowered.
 //   - ConstraintFloorsTakeNoShare: a pod whose limit exceeds its share because of a constraint takes nothing that other
 //     budgets buy.
 //   - RaisedOnNeed: a pod is raised only when it is throttled or uses more than half of its limit, to four times what

@@ -146,7 +146,7 @@ func (s *State) newPodBid(cfg Config, p PodInput, index int, now kernel.PodSampl
 	if p.Unmanaged || !enforced(p.Pod, rates, now) {
 		return b, false
 	}
-	price := s.price.inForce
+	price := s.withNewPods().price.inForce
 	was := p.Published
 	if l.newPods == raiseWhileIdle && (was.At.IsZero() && price > 0 || !was.At.IsZero() && was.Bound != market.ByNothing) {
 		return b, false
@@ -172,8 +172,12 @@ func (s *State) countedOf(pod int) (sum cpu.Milli) {
 	return sum
 }
 
-// withNewPods is the state in which new pods have estimates, for a decision about one.
+// withNewPods is the state in which new pods have estimates and a price that caps no pod is none, for a decision between
+// rounds.
 func (s State) withNewPods() State {
+	if s.look.newPods == raiseThrottled {
+		s.price.inForce = 0
+	}
 	if s.look.estimates != nil {
 		s.estimates = s.look.estimates
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// TestNewPodsAreRaisedAtOnce: while CPU has no price, a new pod that was throttled since it started gets twice
+// TestNewPodsAreRaisedAtOnce: while no price caps a pod, a new pod that was throttled since it started gets twice
 // its limit in the round that reads it first. A pod that was not is watched by looks.
 func TestNewPodsAreRaisedAtOnce(t *testing.T) {
 	w := newWorld(&fakePod{name: "other", request: 500, declared: 1000, demand: 100})
@@ -45,15 +45,15 @@ func TestNewPodsAreRaisedAtOnce(t *testing.T) {
 func TestNewPodsAreRaisedBesideAnOldPrice(t *testing.T) {
 	w := newWorld(&fakePod{name: "other", request: 500, declared: 1000, demand: 100})
 	w.run(30)
-	w.state.price.inForce = 0.1
+	w.state.price.inForce = 0.3
 	w.join(&fakePod{name: "busy", request: 100, declared: 500, demand: 2000})
-	if d, ok := decision(w.tick(), "busy"); !ok || !d.Publish || d.Limit != 1000 || d.Price == 0 {
+	if d, ok := decision(w.tick(), "busy"); !ok || !d.Publish || d.Limit != 1000 {
 		t.Errorf("decision %+v (%v), want 1000m: it is throttled at 500m", d, ok)
 	}
 }
 
 // TestOldCountersRaiseNoNewPod: the counters of a container that may have run for long say nothing about
-// now; and while CPU has a price, no counter raises a pod of which nothing else is known.
+// now; and while a price caps a pod, no counter raises a pod of which nothing else is known.
 func TestOldCountersRaiseNoNewPod(t *testing.T) {
 	old := kernel.Stat{Usage: time.Hour, Periods: 1e6, Throttled: 1e5}
 	quiet := func() *world {

@@ -12,11 +12,12 @@ import (
 // price is the price of the node and the state of its control.
 type price struct {
 	inForce  market.Price  // at which limits are set
-	binds    bool          // it caps a pod; one that does not is without effect
+	binds    bool          // it caps a busy pod; one that does not is without effect
 	lowerFor time.Duration // for which a lower price has sufficed
 	lowerMax market.Price  // the highest of these lower prices
-	fellFor  time.Duration // since it fell; 0: it has risen since, or the fall has proved right
-	early    int           // falls in a row that came too early
+	fellFrom market.Price  // from which it fell last; 0: it has risen since, or the fall has proved right
+	fellFor  time.Duration // since that fall, or since the last early one was forgotten
+	early    int           // falls that came too early and are not forgotten
 	idleFor  time.Duration // for which CPU has been idle beside a throttled pod
 	slack    slack         // what all demands left of the supply when that was known last
 }
@@ -42,31 +43,27 @@ type clearing struct {
 	usable      cpu.Milli // demand within the ceilings
 }
 
-// capsOne says whether the price caps a pod.
+// capsOne says whether the price caps a pod that uses its limit: the demand of an idle one may have ended.
 func (p price) capsOne(cfg Config, book []bidder) bool {
 	return p.inForce > 0 && slices.ContainsFunc(book, func(b bidder) bool {
 		bound := b.bound(cfg, p.inForce)
-		return b.managed && (bound == market.ByPrice || bound == market.ByFloor)
+		busy := b.latestThrottleRatio > 0 || b.usage.Cores() > stoppedShare*min(b.limit, b.bid.Demand).Cores()
+		return b.managed && busy && (bound == market.ByPrice || bound == market.ByFloor)
 	})
 }
 
 // moved clears the market and moves the price towards the cleared one, with bands so that noise moves nothing.
 func (p price) moved(c clearing) price {
 	problem := c.problem()
+	p = p.passed(c.cfg, c.elapsed)
 	if !c.node.UsageKnown || !c.demandKnown { // the price stays
 		p.idleFor, p.lowerFor, p.lowerMax, c.node.Price = 0, 0, 0, p.inForce
 		return p
 	}
 	p.slack = scarce
-	if p.fellFor > 0 {
-		p.fellFor += c.elapsed
-	}
-	if p.fellFor > c.cfg.EarlyFall { // it was right
-		p.fellFor, p.early = 0, 0
-	}
 	p.idleFor = p.updateIdleFor(c)
 	patience := p.patience(c, problem)
-	idle := lasted(p.idleFor, c.elapsed, patience*c.cfg.Release)
+	idle := lasted(p.idleFor, c.elapsed, time.Duration(patience)*c.cfg.Release)
 	cleared := c.clear(problem, idle)
 
 	total := float64(c.usable + c.node.SignalDemand)
@@ -159,7 +156,7 @@ func floorPrice(book []bidder) market.Price {
 // moveTo goes to another price where it differs from the one in force by more than the band. It falls only when a
 // lower price has sufficed for FallDelay: bursts repeat, and limits that follow each of them help no pod. While CPU
 // is idle beside a throttled pod it falls at once. Both wait longer after a fall that came too early.
-func (p price) moveTo(cfg Config, to market.Price, idle bool, elapsed, patience time.Duration) price {
+func (p price) moveTo(cfg Config, to market.Price, idle bool, elapsed time.Duration, patience int) price {
 	if !differs(to, p.inForce, cfg.PriceBand) {
 		p.lowerFor, p.lowerMax = 0, 0
 		return p
@@ -167,32 +164,50 @@ func (p price) moveTo(cfg Config, to market.Price, idle bool, elapsed, patience 
 	if to < p.inForce && !idle {
 		p.lowerFor += elapsed
 		p.lowerMax = max(p.lowerMax, to)
-		if !lasted(p.lowerFor, elapsed, patience*cfg.FallDelay) {
+		if !lasted(p.lowerFor, elapsed, time.Duration(patience)*cfg.FallDelay) {
 			return p
 		}
 		to = p.lowerMax
 	}
 	switch {
 	case to < p.inForce:
-		p.fellFor = elapsed
-	case p.fellFor > 0:
-		p.fellFor, p.early = 0, p.early+1
+		p.fellFrom, p.fellFor = p.inForce, 0
+	case p.fellFrom > 0 && to >= p.fellFrom/2: // the fall was early
+		p.fellFrom, p.early = 0, min(p.early+1, 2)
 	}
 	p.inForce, p.lowerFor, p.lowerMax = to, 0, 0
 	return p
 }
 
+// passed counts the time. A fall that lasts was right. An early one is forgotten after a while, so that a lower price is
+// tried again.
+func (p price) passed(cfg Config, elapsed time.Duration) price {
+	if p.fellFrom > 0 || p.early > 0 {
+		p.fellFor += elapsed
+	}
+	switch {
+	case p.fellFrom > 0 && p.fellFor > cfg.EarlyFall:
+		p.fellFrom, p.early = 0, 0
+	case p.fellFor > forgetEarly:
+		p.fellFor, p.early = 0, max(0, p.early-1)
+	}
+	return p
+}
+
+// forgetEarly is how long an early fall counts. Shorter tries lower prices more often beside bursts that go on.
+const forgetEarly = 5 * time.Minute
+
 // patience is how many times as long the price waits until it falls, as its last falls came too early. Above the share
 // price it waits no longer: no burst needs such a price.
-func (p price) patience(c clearing, problem market.Problem) time.Duration {
-	if p.early == 0 {
+func (p price) patience(c clearing, problem market.Problem) int {
+	if p.early == 0 || !p.binds {
 		return 1
 	}
 	problem.Bids = slices.Clone(problem.Bids)
 	if most := sharePrice(c.solver, problem); most < p.inForce && differs(most, p.inForce, c.cfg.PriceBand) {
 		return 1
 	}
-	return []time.Duration{4, 16}[min(p.early, 2)-1]
+	return 1 << (2 * p.early)
 }
 
 // updateIdleFor is for how long CPU has been idle while a pod was throttled. Time with twice ReleaseIdle counts twice.

@@ -166,8 +166,33 @@ func TestBurstsMoveNoLimit(t *testing.T) {
 		if changes := hog.changes - before; (changes >= 20) != c.follows || !c.follows && changes > 0 {
 			t.Errorf("%s: in ten of them the limit of the hog changes %d times", name, changes)
 		}
+		before = hog.changes
+		for range 30 {
+			burst()
+		}
+		if changes := hog.changes - before; !c.follows && (changes == 0 || changes > 15) {
+			t.Errorf("%s: in ten more minutes the limit changes %d times: want a lower price tried, now and then", name, changes)
+		}
 		if w.run(32); hog.limit < 2800 {
 			t.Errorf("%s: half a minute after the last the hog has %v, at a price of %v", name, hog.limit, w.state.price.inForce)
+		}
+	}
+}
+
+// TestIdlePodsBindNothing: a price that caps a pod which has stopped is without effect: the raise of another is recent, so
+// it may be revoked.
+func TestIdlePodsBindNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		usage     cpu.Milli
+		throttled float64
+		want      bool
+	}{"idle": {10, 0, false}, "busy": {400, 0, true}, "throttled": {10, 0.1, true}} {
+		b := bidder{
+			managed: true, limit: 500, published: 500, usage: c.usage, latestThrottleRatio: c.throttled,
+			bid: market.Bid{Budget: 100, Demand: 1000, Floor: 100, Ceiling: 4000},
+		}
+		if got := (price{inForce: 0.2}).capsOne(DefaultConfig(), []bidder{b}); got != c.want {
+			t.Errorf("%s: the price binds: %v, want %v", name, got, c.want)
 		}
 	}
 }

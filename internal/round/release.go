@@ -73,7 +73,7 @@ func (p price) releasedBy(c clearing) (after price, lowered bool) {
 	if after.inForce, after.slack = to, scarce; to == 0 {
 		after.slack, after.binds = amplyFit, false
 	}
-	after.lowerFor, after.lowerMax, after.idleFor = 0, 0, 0
+	after.lowerFor, after.lowerMax, after.idleFor, after.fellFrom = 0, 0, 0, 0 // another rule judges this fall
 	c.node.Price, c.node.Released = to, true
 	return after, true
 }

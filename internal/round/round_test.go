@@ -204,8 +204,8 @@ func TestConfigReportsEverything(t *testing.T) {
 		t.Error(err)
 	}
 	bad := DefaultConfig()
-	bad.Reserve, bad.PriceBand, bad.LongestGap, bad.FallDelay, bad.Onset, bad.CapBand = 1, math.NaN(), 0, -1, 0, 1
-	if err := bad.Validate(); err == nil || strings.Count(err.Error(), "\n") != 5 {
-		t.Errorf("Validate = %v, want six faults", err)
+	bad.Reserve, bad.PriceBand, bad.LongestGap, bad.FallDelay, bad.Onset, bad.CapBand, bad.EarlyFall = 1, math.NaN(), 0, -1, 0, 1, -1
+	if err := bad.Validate(); err == nil || strings.Count(err.Error(), "\n") != 6 {
+		t.Errorf("Validate = %v, want seven faults", err)
 	}
 }
