@@ -61,7 +61,7 @@
 //   - SignalsCapNoPod: a pod's own limit does not depend on its DemandSignal.
 //   - LooksRaiseOrRevoke: a look lowers one limit at most, to the declared one, and decides about no pod that it does
 //     not read.
-//   - RaisesAreRevoked, OldRaisesAreRevoked, RevokedPodsWait, SpinnersUseTheNode, ServicesKeepRaises: what pods have above declared limits is
+//   - RaisesAreRevoked, OldRaisesAreRevoked, BegunPodsAreRevoked, RevokedPodsWait, SpinnersUseTheNode, ServicesKeepRaises: what pods have above declared limits is
 //     revoked, one pod at a time, when others need it; the wait for the next raise doubles each time.
 //   - LooksRaiseAsTheNextRound: an uncapped pod that is throttled gets without a price from a look what the next round
 //     would give it.

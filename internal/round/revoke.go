@@ -51,8 +51,9 @@ func (s *State) noteFull(cfg Config, elapsed time.Duration) {
 }
 
 // revoke revokes the raise of the pod that uses most above its declared limit for its budget, if two looks found the
-// node full, or one that saw the pod take all it can get. Other pods wait for the next round: one may suffice. Once a
-// node has been full for Onset the price is left to find which has too much.
+// node full, or one that saw the pod take all it can get: one that has just begun does so if it uses up its limit, as the
+// full node leaves it no more to be throttled. Other pods wait for the next round: one may suffice. Once a node has been
+// full for Onset the price is left to find which has too much.
 func (s *State) revoke(cfg Config, seen []observed) (d Decision, revoked bool) {
 	if s.look.revoked || !s.full || max(s.fullFor, s.gauge.fullFor) >= cfg.Onset {
 		return d, false
@@ -61,7 +62,8 @@ func (s *State) revoke(cfg Config, seen []observed) (d Decision, revoked bool) {
 	highest := 0.0
 	for _, o := range seen {
 		b := &s.look.book[o.index]
-		saw := o.throttled >= nearlyAlways && o.usage.Cores() >= nearlyUsedUp*b.limit.Cores()
+		takes := o.throttled >= nearlyAlways || b.usage < b.declared/10 && s.fullFor > 0 // it has just begun
+		saw := takes && o.usage.Cores() >= nearlyUsedUp*b.limit.Cores()
 		may := b.revocableTo > 0 && (saw || b.takesAll && s.fullFor > 0) && !s.look.decided[s.look.pods[b.pod].UID]
 		if x := b.excess(o.usage); may && x > highest {
 			most, highest = o, x

@@ -201,6 +201,29 @@ func TestContainersAreRevoked(t *testing.T) {
 	}
 }
 
+// TestBegunPodsAreRevoked: a look cannot see throttled what a full node leaves less than its limit. It revokes the raise of
+// such a pod if that was idle in the last round and uses up its limit.
+func TestBegunPodsAreRevoked(t *testing.T) {
+	p := PodInput{Pod: demand.Pod{UID: "p", Containers: []demand.Container{
+		demand.Container{Name: "a", Declared: 1200, Limit: 1900}.Within(600, 4000),
+	}}}
+	for name, c := range map[string]struct {
+		before, usage cpu.Milli
+		want          bool
+	}{"it has begun": {5, 1600, true}, "it was busy": {800, 1600, false}, "it uses less": {5, 1300, false}} {
+		b := bidder{
+			managed: true, limit: 1900, published: 1900, declared: 1200, minLimit: 1200, usage: c.before, revocableTo: 1200,
+			bid: market.Bid{Budget: 600, Demand: 100, Floor: 600, Ceiling: 4000},
+		}
+		s := State{full: true, fullFor: DefaultConfig().LookInterval, raises: map[string]disagreement.Raise{}, solver: new(market.Solver)}
+		s.look = lookState{pods: []PodInput{p}, book: []bidder{b}, rates: make([]sense.PodRates, 1), decided: map[string]bool{}}
+		s.look.rates[0].Containers = make([]sense.Rate, 1)
+		if d, got := s.revoke(DefaultConfig(), []observed{{usage: c.usage}}); got != c.want || got && d.Limit != 1200 {
+			t.Errorf("%s: revoked %v, to %v", name, got, d.Limit)
+		}
+	}
+}
+
 // TestFloorsShieldNone: a pod whose floor is above its declared limit is not the one whose raise is revoked.
 func TestFloorsShieldNone(t *testing.T) {
 	p := PodInput{Pod: demand.Pod{UID: "p", Containers: []demand.Container{
