@@ -147,6 +147,10 @@ func TestIdleCPUIsGivenOnce(t *testing.T) {
 	if got := decide(DefaultConfig(), in, rates, book, s)[1].Limit; got != 1000 {
 		t.Errorf("beside one whose 1000m are published already the next gets %v, want its line of 1000m", got)
 	}
+	in.Pods[0].Published.At = in.Now.Add(-time.Second) // it may be applied yet
+	if got := decide(DefaultConfig(), in, rates, book, s)[1].Limit; got != 700 {
+		t.Errorf("beside one whose 1000m were published a second ago the next gets %v, want the 700m that are left", got)
+	}
 }
 
 // TestSaturatingPodsGetNoMoreThanIsLeft: under a price that caps others, a pod that saturates, or may, has what these
