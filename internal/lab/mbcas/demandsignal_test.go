@@ -47,7 +47,7 @@ func signalCases() []signalCase {
 	many = append(many, hog(0, 500, 6), hog(1, 500, 6), hog(2, 500, 6))
 	return []signalCase{
 		{"equal requests", 2, []sim.PodSpec{serve("service", 500, 0, load.Constant(60)), hog(0, 500, 4)}, all, 0.97, 0.97, false},
-		{"equal requests, the price alone", 2, []sim.PodSpec{serve("service", 500, 0, load.Constant(60)), hog(0, 500, 4)}, all, 0.9, 0.75, true},
+		{"equal requests, the price alone", 2, []sim.PodSpec{serve("service", 500, 0, load.Constant(60)), hog(0, 500, 4)}, all, 0.9, 0.8, true},
 		{"small request, high priority", 2, []sim.PodSpec{serve("service", 100, 100_000_000, load.Constant(60)), hog(0, 400, 4)}, all, 0.9, 0.75, false},
 		{"six services, one with a signal", 8, many, func(name string) bool { return name == "service-0" }, 0.9, 0.75, false},
 		{"six services, all with a signal", 8, many, all, 0.9, 0.75, false},

@@ -39,7 +39,7 @@ func step(rng *rand.Rand, at time.Duration) sim.Setup {
 // steps of the decrease.
 func TestLimitsFollowThePrice(t *testing.T) {
 	cfg := DefaultConfig()
-	seeds, length := atlength.Of(uint64(5), 15), atlength.Of(5*time.Minute, 10*time.Minute)
+	seeds, length := atlength.Of(uint64(8), 16), atlength.Of(5*time.Minute, 10*time.Minute)
 	capped := 0
 	for seed := range seeds {
 		s := step(rand.New(rand.NewPCG(seed, 1)), time.Minute)

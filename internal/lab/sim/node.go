@@ -75,11 +75,12 @@ type Node struct {
 	// slots are the owners of event slots. The first slots are the cores'.
 	slots []slot
 
-	gaps     []Gap         // not started yet
-	idle     int           // cores that run nothing
-	idleTime time.Duration // core time without a thread, up to idleAt
-	idleAt   time.Duration
-	pressure pressure
+	gaps       []Gap         // not started yet
+	nextToPull int           // the core that looks for load next
+	idle       int           // cores that run nothing
+	idleTime   time.Duration // core time without a thread, up to idleAt
+	idleAt     time.Duration
+	pressure   pressure
 }
 
 type slot struct {
@@ -95,6 +96,7 @@ const (
 	periodSlot
 	busySlot
 	gapSlot
+	balanceSlot
 )
 
 // NewNode is a machine without pods. Arrivals depend on the seed alone.
@@ -106,6 +108,7 @@ func NewNode(m Machine, seed uint64) *Node {
 		n.slots = append(n.slots, slot{})
 		n.cores[i].id = int32(i)
 	}
+	n.events.plan(n.slot(nil, balanceSlot), n.machine.balanceEvery())
 	if len(m.Gaps) > 0 {
 		n.gaps = slices.Clone(m.Gaps)
 		slices.SortFunc(n.gaps, func(a, b Gap) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Core, b.Core)) })
@@ -136,6 +139,10 @@ func (n *Node) Advance(until time.Duration) {
 			n.updateBusyThreads(p)
 		case gapSlot:
 			n.beginGap(s)
+		case balanceSlot:
+			n.pullLoad(&n.cores[n.nextToPull])
+			n.nextToPull = (n.nextToPull + 1) % len(n.cores)
+			n.events.plan(s, n.now+n.machine.balanceEvery())
 		}
 	}
 	n.now = until

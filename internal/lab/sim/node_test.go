@@ -186,13 +186,28 @@ func TestQuotaHolds(t *testing.T) {
 }
 
 func TestWeightsShare(t *testing.T) {
-	spin := load.Constant(4)
-	r := Run(Setup{Machine: Machine{Cores: 4}, Length: 20 * time.Second, Pods: []PodSpec{
-		{Name: "a", Request: 500, Spin: spin}, {Name: "b", Request: 1000, Spin: spin}, {Name: "c", Request: 2500, Spin: spin},
-	}}, noChanges{})
-	for name, want := range map[string]float64{"a": 0.5, "b": 1, "c": 2.5} {
-		if got := r.Pod(name).Usage.Seconds() / 20; math.Abs(got-want) > 0.05*want {
-			t.Errorf("%s used %.3f cores beside busy neighbours, want %.1f as it requests", name, got, want)
+	spins := func(name string, request cpu.Milli, threads float64) PodSpec {
+		return PodSpec{Name: name, Request: request, Spin: load.Constant(threads)}
+	}
+	for _, c := range []struct {
+		name  string
+		cores int
+		pods  []PodSpec
+		want  []float64 // cores
+	}{
+		{"as many threads as cores", 4, []PodSpec{spins("a", 500, 4), spins("b", 1000, 4), spins("c", 2500, 4)}, []float64{0.5, 1, 2.5}},
+		{"few threads with a little", 16, []PodSpec{spins("a", 1500, 6), spins("b", 14500, 40)}, []float64{1.5, 14.5}},
+		{"few threads with much", 16, []PodSpec{spins("a", 8000, 10), spins("b", 8000, 16)}, []float64{8, 8}},
+		// What pods used on two cores with Linux 6.18: the mean of two runs of 10 s.
+		{"one thread and three", 2, []PodSpec{spins("a", 500, 1), spins("b", 700, 3)}, []float64{0.81, 1.17}},
+		{"one thread and four", 2, []PodSpec{spins("a", 200, 1), spins("b", 600, 4)}, []float64{0.48, 1.5}},
+		{"more than a thread can use", 2, []PodSpec{spins("a", 1000, 1), spins("b", 300, 3)}, []float64{1, 0.99}},
+	} {
+		r := Run(Setup{Machine: Machine{Cores: c.cores}, Length: 20 * time.Second, Pods: c.pods}, noChanges{})
+		for i, want := range c.want {
+			if got := r.Pods[i].Usage.Seconds() / 20; math.Abs(got-want) > 0.05*want {
+				t.Errorf("%s: %s used %.3f cores beside busy neighbours, want %.2f", c.name, c.pods[i].Name, got, want)
+			}
 		}
 	}
 }

@@ -40,6 +40,7 @@ type core struct {
 	gapEnd      time.Duration // end of its last gap
 	pendingGap  time.Duration // the longest gap since it became idle
 	lastAverage float64       // last known average virtual time
+	failedPulls int           // of load, in a row
 }
 
 // setThreads changes how many threads of a pod are runnable on a core.
