@@ -119,7 +119,7 @@ func (s State) Keep(c Config, solver *market.Solver, t Tick) []Kept {
 		pod := s[p.UID].smoothed(gets, t.Elapsed)
 		took, waits := 0.0, p.Waits >= WaitsFrom
 		switch {
-		case p.Waits >= takesAll:
+		case p.Waits >= alwaysWaits:
 			took = 1
 		case waits || p.MayWait:
 			took = p.Usage.Cores() / max(1, min(p.Limit, ifItTookAll(solver, problem, i))).Cores()

@@ -52,6 +52,22 @@ func TestWaitingPodsClaim(t *testing.T) {
 	}
 }
 
+// TestUnevenSharesSaturate: a pod that waits all the time saturates, though the kernel gives it half of what the solver
+// does. A service with many threads waits for nearly as long on a full node, and does not.
+func TestUnevenSharesSaturate(t *testing.T) {
+	for waits, want := range map[float64]bool{0.985: true, 0.97: false} {
+		s, saturates := State{}, false
+		for range 60 {
+			saturates = s.Keep(DefaultConfig(), new(market.Solver), Tick{Elapsed: time.Second, Supply: 2000, Pods: []Pod{
+				{UID: "p", Demand: 500, Mean: 500, Usage: 500, Limit: 1000, Declared: 1000, Ceiling: 1000, Priority: 100, Waits: waits},
+			}})[0].Saturates
+		}
+		if saturates != want {
+			t.Errorf("it waits for %v of the time: saturates %v", waits, saturates)
+		}
+	}
+}
+
 // TestClaimsAreDividedOnce: what pods of two lower priorities leave to a waiting one is what that claims.
 func TestClaimsAreDividedOnce(t *testing.T) {
 	by := claims{

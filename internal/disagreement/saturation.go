@@ -36,9 +36,16 @@ const (
 	// time comes after twice that: under constant load limits come to rest.
 	firstRetry = 5 * time.Minute
 	maxRetries = 2
-	// takesAll is the share of what the pod could get from which it takes all. One that waits for that share of the
-	// time takes all it can get, however much that is.
-	takesAll = 0.95
+	// takesAll is the share of what the pod could get from which it takes all, and takesMost the share from which that is
+	// possible. A service that uses less than takesMost keeps its queue short; where its limit falls by Leave, the queue
+	// grows without end. Lower takes such services for pods that saturate; higher takes fewer pods for such.
+	//
+	// A pod that takes less at times, to look like a service, keeps its declared limit. It gains what it would have left,
+	// Leave, less what it did not take.
+	takesAll, takesMost = 0.95, 0.9
+	// alwaysWaits is the share of the time from which a pod that waits takes all it can get, however much that is: the
+	// kernel divides CPU less evenly than the solver does. Lower takes busy services with many threads for such pods.
+	alwaysWaits = 0.98
 	// leastCount is the least part of a tick that counts. With less, a pod of constant load would come to saturate after
 	// half an hour.
 	leastCount = 0.25
@@ -70,11 +77,10 @@ func (p pod) given() cpu.Milli {
 }
 
 // next adds the evidence of a tick: the share of what it could get that the pod took, and 0 where it need not wait. A
-// tick in which it took all counts as such, one in which it left as much to others as saturating pods do counts
-// nothing, and one in which it left more counts as an interruption. So a pod that dips to be taken for a service
-// leaves as much.
+// tick in which it took all counts as such, one in which it took takesMost counts nothing, and one in which it took less
+// counts as an interruption.
 func (p pod) next(c Config, belowDeclared bool, took float64, elapsed time.Duration) pod {
-	counts := max(-interruption, min(1, 1-(takesAll-took)/max(c.Leave, 0.01)))
+	counts := max(-interruption, min(1, (took-takesMost)/(takesAll-takesMost)))
 	if belowDeclared || counts > 0 && counts < leastCount {
 		counts = min(counts, 0)
 	}
