@@ -1,6 +1,7 @@
 package demand
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -65,6 +66,9 @@ type Weights struct {
 	PriorityPercent     int32 // of its priority, in percent
 	CoordinationPercent int32 // of the coordinator, in percent; 0: none
 }
+
+// Priority is the factor of the priority in percent; not set, it is 100.
+func (w Weights) Priority() int32 { return cmp.Or(w.PriorityPercent, 100) }
 
 // Budget is that of a pod with this request.
 func (w Weights) Budget(request cpu.Milli) market.Budget {

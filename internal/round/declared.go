@@ -44,7 +44,7 @@ func (s *State) keepDeclared(cfg Config, in Input, rates sense.Rates, node NodeD
 func asDeclared(cfg Config, p PodInput, rates sense.PodRates, b *bidder, full bool) disagreement.Pod {
 	d := disagreement.Pod{
 		UID: p.UID, Request: b.request, Demand: b.latestDemand, Mean: b.bid.Demand, Usage: b.usage,
-		Ceiling: b.bid.Ceiling, Priority: cmp.Or(p.PriorityPercent, 100),
+		Ceiling: b.bid.Ceiling, Priority: p.Priority(),
 	}
 	var waited float64
 	var inForce, least cpu.Milli

@@ -14,16 +14,16 @@ import (
 
 // A new pod is a managed pod that does not bid yet: its containers are new or, after a start of the agent, the whole
 // node is. What it demands is not known, so it counts nothing in the market, and nothing lowers it. It is raised as
-// soon as a counter shows that it is throttled: where no price caps a pod or, until the node has WarmUpSamples, where
+// soon as a counter shows that it is throttled: where no price caps a busy pod or, until the node has WarmUpSamples, where
 // CPU is idle and the price from before the start leaves the pod uncapped.
 
 // newPodRule is which new pods are raised between this round and the next.
 type newPodRule uint8
 
 const (
-	// raiseNone: the price caps a pod, or that of the time before is not known.
+	// raiseNone: the price caps a busy pod, or that of the time before is not known.
 	raiseNone newPodRule = iota
-	// raiseThrottled: no price caps a pod.
+	// raiseThrottled: no price caps a busy pod.
 	raiseThrottled
 	// raiseWhileIdle, of the throttled ones: the demands of the node are not known yet.
 	raiseWhileIdle
@@ -172,8 +172,7 @@ func (s *State) countedOf(pod int) (sum cpu.Milli) {
 	return sum
 }
 
-// withNewPods is the state in which new pods have estimates and a price that caps no pod is none, for a decision between
-// rounds.
+// withNewPods is the state between rounds, in which new pods have estimates, and a price that caps no busy pod is none.
 func (s State) withNewPods() State {
 	if s.look.newPods == raiseThrottled {
 		s.price.inForce = 0

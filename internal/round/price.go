@@ -15,7 +15,7 @@ type price struct {
 	binds    bool          // it caps a busy pod; one that does not is without effect
 	lowerFor time.Duration // for which a lower price has sufficed
 	lowerMax market.Price  // the highest of these lower prices
-	fellFrom market.Price  // from which it fell last; 0: it has risen since, or the fall has proved right
+	fellFrom market.Price  // from which it fell, the highest within EarlyFall; 0: a rise took it back, or the fall has proved right
 	fellFor  time.Duration // since that fall, or since the last early one was forgotten
 	early    int           // falls that came too early and are not forgotten
 	idleFor  time.Duration // for which CPU has been idle beside a throttled pod
@@ -170,9 +170,9 @@ func (p price) moveTo(cfg Config, to market.Price, idle bool, elapsed time.Durat
 		to = p.lowerMax
 	}
 	switch {
-	case to < p.inForce:
+	case to < p.inForce && p.inForce > p.fellFrom:
 		p.fellFrom, p.fellFor = p.inForce, 0
-	case p.fellFrom > 0 && to >= p.fellFrom/2: // the fall was early
+	case to > p.inForce && p.fellFrom > 0 && to >= p.fellFrom/2: // the fall was early
 		p.fellFrom, p.early = 0, min(p.early+1, 2)
 	}
 	p.inForce, p.lowerFor, p.lowerMax = to, 0, 0

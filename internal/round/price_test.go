@@ -179,6 +179,31 @@ func TestBurstsMoveNoLimit(t *testing.T) {
 	}
 }
 
+// TestFallsAreJudgedTogether: of falls that follow each other, a rise to half of the highest price shows that they were
+// early. Later falls from lower prices count once EarlyFall has passed.
+func TestFallsAreJudgedTogether(t *testing.T) {
+	cfg := DefaultConfig()
+	for name, c := range map[string]struct {
+		moves []market.Price // one every 8 s
+		want  int
+	}{
+		"it takes back less": {[]market.Price{0.6, 0.3, 0.4}, 0},
+		"it takes back half": {[]market.Price{0.6, 0.3, 0.55}, 1},
+		"and it goes on":     {[]market.Price{0.2, 0.4, 0.2, 0.4, 0.2, 0.4, 0.2, 0.4, 0.2, 0.4}, 2},
+	} {
+		p := price{inForce: 1}
+		for _, next := range c.moves {
+			for range 8 {
+				p = p.passed(cfg, time.Second)
+			}
+			p = p.moveTo(cfg, next, true, time.Second, 1)
+		}
+		if p.early != c.want {
+			t.Errorf("%s: %d early falls, want %d", name, p.early, c.want)
+		}
+	}
+}
+
 // TestIdlePodsBindNothing: a price that caps a pod which has stopped is without effect: the raise of another is recent, so
 // it may be revoked.
 func TestIdlePodsBindNothing(t *testing.T) {

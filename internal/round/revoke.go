@@ -16,20 +16,30 @@ func (s *State) passRaises(pods []PodInput, elapsed time.Duration) {
 }
 
 // noteRaises notes the limits of the pods, and to which they may be revoked: a raise may if the pod takes all it can get,
-// or if it is recent, so that this is not known.
+// or if it is recent, so that this is not known; and if the price cannot take as much from pods of lower priority.
 func (s *State) noteRaises(cfg Config, pods []PodInput, book []bidder) {
 	for i := range book {
 		b, p := &book[i], pods[book[i].pod]
 		if !b.managed || !cfg.Disagreement.Enabled() {
 			continue
 		}
-		r := s.raises[p.UID].Next(b.limit, b.declared, s.price.binds)
+		r, to := s.raises[p.UID].Next(b.limit, b.declared, s.price.binds), max(p.AtDeclared().Most(), b.minLimit)
 		s.raises[p.UID] = r
-		to := max(p.AtDeclared().Most(), b.minLimit)
-		if b.limit > max(to, b.declared) && b.published > to && differs(to, b.limit, cfg.PublishBand) && r.RevokedFor() == 0 {
+		above := min(b.published, b.limit) > to && b.limit > b.declared && differs(to, b.limit, cfg.PublishBand)
+		if above && r.RevokedFor() == 0 && takenBelow(pods, book, p.Priority()) < b.limit-to {
 			b.revocableTo, b.takesAll = to, b.usesUpItsLimit() || r.Recent()
 		}
 	}
+}
+
+// takenBelow is what pods of lower priority that take all they can get use above their floors.
+func takenBelow(pods []PodInput, book []bidder, priority int32) (sum cpu.Milli) {
+	for i := range book {
+		if b := &book[i]; b.managed && pods[b.pod].Priority() < priority && b.usesUpItsLimit() {
+			sum += max(0, b.usage-b.bid.Floor)
+		}
+	}
+	return sum
 }
 
 // excess is what a pod uses above the limit to which it may be revoked, per unit of budget.
@@ -62,8 +72,8 @@ func (s *State) revoke(cfg Config, seen []observed) (d Decision, revoked bool) {
 	highest := 0.0
 	for _, o := range seen {
 		b := &s.look.book[o.index]
-		takes := o.throttled >= nearlyAlways || b.usage < b.declared/10 && s.fullFor > 0 // it has just begun
-		saw := takes && o.usage.Cores() >= nearlyUsedUp*b.limit.Cores()
+		begun := b.usage.Cores() < nearLimit*b.declared.Cores() && s.fullFor > 0
+		saw := (begun || o.throttled >= nearlyAlways) && o.usage.Cores() >= nearlyUsedUp*b.limit.Cores()
 		may := b.revocableTo > 0 && (saw || b.takesAll && s.fullFor > 0) && !s.look.decided[s.look.pods[b.pod].UID]
 		if x := b.excess(o.usage); may && x > highest {
 			most, highest = o, x

@@ -236,6 +236,53 @@ func TestFloorsShieldNone(t *testing.T) {
 	}
 }
 
+// TestPrioritiesShield: a raise of 600m may not be revoked while pods of lower priority that take all they can get use as
+// much above their floors of 100m.
+func TestPrioritiesShield(t *testing.T) {
+	for name, c := range map[string]struct {
+		priority int32
+		spins    bool
+		uses     cpu.Milli
+		want     cpu.Milli
+	}{
+		"lower, and spins": {100, true, 700, 0}, "it uses little": {100, true, 690, 300}, "it does not spin": {100, false, 700, 300},
+		"the same": {400, true, 700, 300}, "higher": {800, true, 700, 300}, "none, which is 100": {0, true, 700, 0},
+	} {
+		s := State{raises: map[string]disagreement.Raise{}}
+		pods := []PodInput{{Pod: demand.Pod{UID: "p", Containers: []demand.Container{
+			demand.Container{Name: "a", Declared: 300, Limit: 900}.Within(100, 4000),
+		}}}, {Pod: demand.Pod{UID: "other"}}}
+		pods[0].PriorityPercent, pods[1].PriorityPercent = 400, c.priority
+		book := []bidder{
+			{managed: true, saturating: true, limit: 900, declared: 300, published: 900},
+			{managed: true, saturating: c.spins, pod: 1, limit: 900, declared: 900, published: 900, usage: c.uses, bid: market.Bid{Floor: 100}},
+		}
+		if s.noteRaises(DefaultConfig(), pods, book); book[0].revocableTo != c.want {
+			t.Errorf("%s: the raise may be revoked to %v, want %v", name, book[0].revocableTo, c.want)
+		}
+	}
+}
+
+// TestSmallSpinnersShieldNone: a small pod of low priority that spins keeps no raise from being revoked.
+func TestSmallSpinnersShieldNone(t *testing.T) {
+	service := &fakePod{name: "service", request: 100, declared: 500, demand: 10}
+	hog := &fakePod{name: "hog", request: 600, declared: 1200, demand: 8000}
+	small := &fakePod{name: "small", request: 10, declared: 20, demand: 1000, priority: 50}
+	w := keeping(service, hog, small)
+	for range 30 {
+		w.lookAndRun()
+	}
+	before := hog.limit
+	service.demand = 400
+	for range 3 {
+		w.pass(w.cfg.LookInterval)
+		w.look()
+	}
+	if before < 1500 || hog.limit != hog.declared {
+		t.Errorf("the hog had %v and has %v", before, hog.limit)
+	}
+}
+
 // TestBudgetsOrderRevocations: of two pods the one is revoked that uses more above its declared limit for its budget.
 func TestBudgetsOrderRevocations(t *testing.T) {
 	service := &fakePod{name: "service", request: 100, declared: 500, demand: 10}
