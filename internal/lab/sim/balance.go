@@ -127,7 +127,7 @@ const (
 // kernel/sched/fair.c). Each failure doubles the load that a thread may have. Other than in the kernel, threads that sleep
 // have no load, and the load of one that moves follows it only as time passes.
 func (n *Node) pullLoad(c *core) {
-	if c.current == nil || n.inGap(c) || !n.anyWaits() {
+	if c.current == nil || n.inGap(c) || n.pressure.waiting == 0 {
 		return // idle cores pull any thread that waits
 	}
 	here, total := n.load(c), 0.0
@@ -168,9 +168,6 @@ func (n *Node) pullLoad(c *core) {
 		n.plan(c)
 	}
 }
-
-// anyWaits says if a thread waits for a core.
-func (n *Node) anyWaits() bool { return n.pressure.waiting > 0 }
 
 // load is the averaged load of a core: the parts of their pods' weights that its entities have.
 func (n *Node) load(c *core) (sum float64) {
