@@ -36,6 +36,7 @@ type Program struct {
 	Name string
 	Path string
 	Args []string
+	Env  []string // as NAME=value, besides the caller's
 	// Nice is its priority, as of setpriority(2): -20 comes first. Where we may not set it, it stays as it is.
 	Nice int
 
@@ -60,7 +61,7 @@ func Start(ctx context.Context, p Program, state, log string) (Process, error) {
 	defer out.Close()
 	cmd := exec.Command(p.Path, p.Args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Env = append(os.Environ(), stateMark+"="+state, nameMark+"="+p.Name)
+	cmd.Env = slices.Concat(os.Environ(), p.Env, []string{stateMark + "=" + state, nameMark + "=" + p.Name})
 	cmd.Dir = state
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	// What our caller has open is not for a process that outlives us: it would keep

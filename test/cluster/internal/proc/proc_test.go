@@ -42,10 +42,9 @@ func init() {
 }
 
 func TestStopWaitsForTheWholeProcess(t *testing.T) {
-	t.Setenv(lingers, "1")
 	self, err := os.Executable()
 	must.Succeed(t, err)
-	p := start(t, Program{Name: "lingering", Path: self})
+	p := start(t, Program{Name: "lingering", Path: self, Env: []string{lingers + "=1"}})
 	until(t, func() bool { _, err := os.Stat(filepath.Join(p.State, "ready")); return err == nil })
 	must.Succeed(t, p.Stop(t.Context(), 10*time.Second))
 	if _, err := os.Stat(filepath.Join(p.State, "ended")); err != nil {
