@@ -126,11 +126,11 @@ func (s State) Keep(c Config, solver *market.Solver, t Tick) []Kept {
 		}
 		claims := waits && p.Limit < p.Ceiling || p.Usage.Cores() >= waitingShare*p.Declared.Cores()
 		if claims {
-			pod.waitedAt = t.Now
+			pod.waitedAt, pod.claim = t.Now, claimFactor*p.Mean
 		}
 		pod = pod.next(c, p.BelowDeclared, took, t.Elapsed)
 		s[p.UID], given[i] = pod, pod.given()
-		by.add(p, given[i], claims, t.Now.Sub(pod.waitedAt))
+		by.add(p.Priority, given[i], min(p.Ceiling, pod.claim), claims, t.Now.Sub(pod.waitedAt))
 	}
 	kept := make([]Kept, len(t.Pods))
 	for i, p := range t.Pods {
@@ -182,15 +182,15 @@ func ifItTookAll(solver *market.Solver, problem market.Problem, i int) cpu.Milli
 // waited recently, and what declared limits give to all pods.
 type claims struct{ waiting, recent, given map[int32]cpu.Milli }
 
-// add adds a pod, with what declared limits give it, whether it waits, and how long ago it last did.
-func (c claims) add(p Pod, given cpu.Milli, waits bool, ago time.Duration) {
-	c.given[p.Priority] += given
-	claim := min(p.Ceiling, claimFactor*p.Mean)
+// add adds a pod, with what declared limits give it, what it claimed when it last waited, whether it waits, and how long
+// ago it last did.
+func (c claims) add(priority int32, given, claim cpu.Milli, waits bool, ago time.Duration) {
+	c.given[priority] += given
 	if waits {
-		c.waiting[p.Priority] += claim
+		c.waiting[priority] += claim
 	}
 	if ago <= claimLasts {
-		c.recent[p.Priority] += claim
+		c.recent[priority] += claim
 	}
 }
 

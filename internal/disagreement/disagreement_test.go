@@ -32,19 +32,19 @@ func TestWaitingPodsClaim(t *testing.T) {
 	} {
 		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		s, solver := State{}, new(market.Solver)
-		keep := func(waits float64) cpu.Milli {
+		keep := func(waits float64, mean cpu.Milli) cpu.Milli {
 			pods := []Pod{
 				{UID: "low", Request: 100, Demand: 400, Mean: 400, Declared: 500, Ceiling: 2000, Priority: 100, Has: c.has, Limit: 500},
-				{UID: "high", Request: 100, Demand: 50, Mean: 50, Declared: 500, Ceiling: 2000, Priority: c.high, Waits: waits, Limit: 500},
+				{UID: "high", Request: 100, Demand: mean, Mean: mean, Declared: 500, Ceiling: 2000, Priority: c.high, Waits: waits, Limit: 500},
 			}
 			return s.Keep(DefaultConfig(), solver, Tick{Now: now, Elapsed: time.Second, Supply: 2000, Pods: pods})[0].Limit
 		}
 		var got cpu.Milli
 		if c.ago < never {
-			got = keep(1)
+			got = keep(1, 50)
 		}
 		if now = now.Add(c.ago); c.ago > 0 {
-			got = keep(0)
+			got = keep(0, 25) // the estimate falls
 		}
 		if got != c.want {
 			t.Errorf("%s: it keeps %v, want %v", name, got, c.want)

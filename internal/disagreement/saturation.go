@@ -22,6 +22,7 @@ type pod struct {
 	mean      float64       // of what declared limits give it, in cores
 	square    float64       // the mean of the square of that
 	waitedAt  time.Time     // when it last waited; zero: never
+	claim     cpu.Milli     // of pods of lower priority, when it last waited
 }
 
 const (
