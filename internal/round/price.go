@@ -1,6 +1,7 @@
 package round
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -147,10 +148,7 @@ func floorPrice(book []bidder) market.Price {
 			p = max(p, market.Price(float64(max(b.bid.Budget, 1))/float64(max(b.bid.Floor, 1))))
 		}
 	}
-	if p == 0 { // unmanaged pods alone fill the node
-		return market.MaxPrice
-	}
-	return min(p, market.MaxPrice)
+	return min(cmp.Or(p, market.MaxPrice), market.MaxPrice) // 0: unmanaged pods alone fill the node
 }
 
 // moveTo goes to another price where it differs from the one in force by more than the band. It falls only when a
@@ -212,20 +210,15 @@ func (p price) patience(c clearing, problem market.Problem) int {
 
 // updateIdleFor is for how long CPU has been idle while a pod was throttled. Time with twice ReleaseIdle counts twice.
 func (p price) updateIdleFor(c clearing) time.Duration {
-	used := c.node.Usage + keptForSignals(c.book, p.inForce)
-	idle := 1 - float64(used)/float64(max(c.node.Supply, 1))
-	if idle < c.cfg.ReleaseIdle {
+	idle := 1 - float64(c.node.Usage+keptForSignals(c.book, p.inForce))/float64(max(c.node.Supply, 1))
+	throttled := func(b bidder) bool { return b.managed && b.latestThrottleRatio >= c.cfg.Demand.ThrottleThreshold }
+	switch {
+	case idle < c.cfg.ReleaseIdle || !slices.ContainsFunc(c.book, throttled):
 		return 0
+	case idle >= 2*c.cfg.ReleaseIdle:
+		return p.idleFor + 2*c.elapsed
 	}
-	for _, b := range c.book {
-		if b.managed && b.latestThrottleRatio >= c.cfg.Demand.ThrottleThreshold {
-			if idle >= 2*c.cfg.ReleaseIdle {
-				return p.idleFor + 2*c.elapsed
-			}
-			return p.idleFor + c.elapsed
-		}
-	}
-	return 0
+	return p.idleFor + c.elapsed
 }
 
 // lastTickDemand is the demand by the last tick alone. A pod that was throttled but used clearly less than its limit

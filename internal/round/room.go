@@ -72,11 +72,9 @@ func (b *bidder) counted() cpu.Milli {
 	return min(b.bid.Demand, b.bid.Ceiling) + b.kept(0, b.bid.Demand)
 }
 
-func (r room) share(b *bidder) cpu.Milli { return cpu.FromCores(r.perBudget * float64(b.bid.Budget)) }
-
 // leftByOthers is what the others leave a bidder of which so much is counted, and at least its share.
 func (r room) leftByOthers(b *bidder, counted cpu.Milli) cpu.Milli {
-	return max(r.unclaimed+counted, r.share(b))
+	return max(r.unclaimed+counted, cpu.FromCores(r.perBudget*float64(b.bid.Budget)))
 }
 
 // worthwhile says whether a raise is more than what the demand of the others moves. A throttled pod gets less, too.

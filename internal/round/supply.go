@@ -39,9 +39,8 @@ func (g *Gauge) Measure(cfg Config, n Node, r sense.NodeRates) (d NodeDecision, 
 		g.system += (used - g.system) * (1 - math.Pow(1-systemSmoothing, r.Elapsed.Seconds()))
 	}
 	d = NodeDecision{
-		Usage: r.Kubepods, UsageKnown: r.KubepodsKnown,
+		Usage: r.Kubepods, UsageKnown: r.KubepodsKnown, Pressure: r.Pressure,
 		System: cpu.FromCores(g.system), SystemKnown: known,
-		Pressure: r.Pressure,
 	}
 	allocatable := n.Allocatable.Cores()
 	sold := cpu.FromCores(allocatable*math.Pow(0.9, float64(n.Pressures)) - cfg.Reserve*allocatable)
