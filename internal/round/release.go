@@ -39,23 +39,12 @@ func (s State) release(cfg Config, seen []observed, idle cpu.Milli, sample kerne
 			b.bid.Demand, b.latestDemand, b.usage = min(b.bid.Demand, o.usage), o.usage, o.usage
 		}
 	}
-	at := sample.Node.At
 	price, lowered := s.price.releasedBy(clearing{cfg: cfg, solver: s.solver, book: book, node: &node})
 	if !lowered {
 		return s
 	}
-	r := releases{at: at, price: s.price, stopped: map[string]cpu.Milli{}, demand: map[string]demand.Estimate{}}
+	r := releases{at: sample.Node.At, price: s.price, stopped: map[string]cpu.Milli{}, demand: map[string]demand.Estimate{}}
 	r.wait, r.until, r.wrong = s.releases.wait, s.releases.until, s.releases.wrong
-	for _, o := range seen {
-		if b := &l.book[o.index]; o.stopped {
-			r.stopped[l.pods[b.pod].UID] = min(b.limit, b.bid.Demand)
-			for _, c := range l.pods[b.pod].Containers {
-				if est, ok := s.estimates[c.ID]; ok {
-					r.demand[c.ID] = est
-				}
-			}
-		}
-	}
 	s.releases = r
 	s = s.forgetStopped(seen, sample)
 	s.price, l.book, l.node = price, book, node
@@ -78,54 +67,48 @@ func (p price) releasedBy(c clearing) (after price, lowered bool) {
 	return after, true
 }
 
-// forgetStopped lowers the estimates of the pods that have stopped to what they use. The next round
-// compares with this look, so that what they used before it does not count again.
+// forgetStopped lowers the estimates of the pods that have stopped to what they use, and notes them in the release. The
+// next round compares with this look, so that what they used before it does not count again.
 func (s State) forgetStopped(seen []observed, sample kernel.Sample) State {
 	s.estimates = maps.Clone(s.estimates)
 	s.last.Pods = slices.Clone(s.last.Pods)
-	for _, o := range seen {
-		if b := &s.look.book[o.index]; o.stopped {
-			share := min(1, o.usage.Cores()/max(b.bid.Demand, 1).Cores())
-			s.forget(b.pod, share, sample)
-		}
-	}
-	return s
-}
-
-// forget lowers the estimates of a pod to a share, and sets the counters that the next round compares with.
-func (s *State) forget(pod int, share float64, sample kernel.Sample) {
-	for _, c := range s.look.pods[pod].Containers {
-		if est, ok := s.estimates[c.ID]; ok && c.Limited() {
-			est.Mean *= share
-			est.ThrottleRatio = 0 // else the next round raises it
-			s.estimates[c.ID] = est
-		}
-	}
-	now := lookedAt(sample, s.last.Pods[pod].Pod)
-	if now == nil {
-		return
-	}
-	p := &s.last.Pods[pod]
-	p.Containers = slices.Clone(p.Containers)
 	since := func(g *kernel.Group, look kernel.Group) {
 		if g.Found && look.Found {
 			g.At, g.Stat, g.Pressure, g.Stalls = look.At, look.Stat, kernel.Pressure{}, nil
 		}
 	}
-	since(&p.Own, now.Own)
-	for j := range p.Containers {
-		if j < len(now.Containers) && now.Containers[j].ID == p.Containers[j].ID {
-			since(&p.Containers[j], now.Containers[j])
+	for _, o := range seen {
+		b := &s.look.book[o.index]
+		if !o.stopped || b.pod >= len(s.last.Pods) { // it joined after the round, and counts nothing yet
+			continue
+		}
+		s.releases.stopped[s.look.pods[b.pod].UID] = min(b.limit, b.bid.Demand)
+		for _, c := range s.look.pods[b.pod].Containers {
+			if est, ok := s.estimates[c.ID]; ok && c.Limited() {
+				s.releases.demand[c.ID] = est
+				est.Mean *= min(1, o.usage.Cores()/max(b.bid.Demand, 1).Cores())
+				est.ThrottleRatio = 0 // else the next round raises it
+				s.estimates[c.ID] = est
+			}
+		}
+		p := &s.last.Pods[b.pod]
+		if now := lookedAt(sample, p.Pod); now != nil {
+			since(&p.Own, now.Own)
+			p.Containers = slices.Clone(p.Containers)
+			for j := range min(len(p.Containers), len(now.Containers)) {
+				if now.Containers[j].ID == p.Containers[j].ID {
+					since(&p.Containers[j], now.Containers[j])
+				}
+			}
 		}
 	}
+	return s
 }
 
 // lookedAt is the sample of a pod; nil: the look did not read it.
 func lookedAt(sample kernel.Sample, pod string) *kernel.PodSample {
-	for i := range sample.Pods {
-		if sample.Pods[i].Pod == pod {
-			return &sample.Pods[i]
-		}
+	if i := slices.IndexFunc(sample.Pods, func(p kernel.PodSample) bool { return p.Pod == pod }); i >= 0 {
+		return &sample.Pods[i]
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package round
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -346,5 +347,20 @@ func TestWrongReleasesAreBounded(t *testing.T) {
 	}
 	if released < len(brief) {
 		t.Errorf("%d releases in all, so this test proves little", released)
+	}
+}
+
+// TestJoinedPodsThatStop: a pod that joined after the round, and that a look takes to have stopped, has no sample of the round
+// to compare with.
+func TestJoinedPodsThatStop(t *testing.T) {
+	s := State{}
+	s.look = lookState{pods: make([]PodInput, 2), book: []bidder{{pod: 0}, {pod: 1}}}
+	s.last.Pods = []kernel.PodSample{{Pod: "a"}}
+	s.releases.stopped = map[string]cpu.Milli{}
+	s.look.pods[0].UID, s.look.pods[1].UID = "a", "b"
+	s.look.book[0].limit, s.look.book[0].bid.Demand = 500, 400
+	s = s.forgetStopped([]observed{{index: 0, stopped: true}, {index: 1, stopped: true}}, kernel.Sample{})
+	if want := map[string]cpu.Milli{"a": 400}; !maps.Equal(s.releases.stopped, want) {
+		t.Errorf("it notes %v, want %v", s.releases.stopped, want)
 	}
 }
