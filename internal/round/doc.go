@@ -61,10 +61,12 @@
 //   - SignalsCapNoPod: a pod's own limit does not depend on its DemandSignal.
 //   - LooksRaiseOrRevoke: a look lowers one limit at most, to the declared one, and decides about no pod that it does
 //     not read.
-//   - RaisesAreRevoked, OldRaisesAreRevoked, BegunPodsAreRevoked, RevokedPodsWait, SpinnersUseTheNode, ServicesKeepRaises: what pods have above declared limits is
-//     revoked, one pod at a time, when others need it; the wait for the next raise doubles each time.
+//   - RaisesAreRevoked, OldRaisesAreRevoked, BegunPodsAreRevoked, RevokedPodsWait, FullNodesRaiseNone,
+//     SpinnersUseTheNode, ServicesKeepRaises: what pods have above declared limits is revoked, one pod at a time, when
+//     others need it; the wait for the next raise doubles each time. Meanwhile looks raise at the cost of pods of lower
+//     priority alone.
 //   - LooksRaiseAsTheNextRound: an uncapped pod that is throttled gets without a price from a look what the next round
-//     would give it.
+//     would give it, except on a node that has just become full.
 //   - LooksSayThrottled: the decision of a look says how much the pod is throttled.
 //   - StoppedPodFreesItsCPU: when a capped pod stops, the next looks raise throttled ones, and it keeps its limit.
 //   - VanishedPodFreesItsCPU: so they do where its cgroup is gone.

@@ -17,9 +17,10 @@ import (
 // a second or two that a pod needs more, or that CPU is scarce; a look sees it within LookInterval.
 //
 // It raises an uncapped pod that is throttled, to the limit that the next round would give it or, under a price that
-// caps a pod, to what the others leave: a look is too brief to tell a burst from a pod that saturates. And it lowers
-// the price where a capped pod has stopped: its own usage shows that at once, while idle CPU alone may be a lull of
-// pods that get what they demand. The pod that has stopped keeps its limit.
+// caps a pod, to what the others leave: a look is too brief to tell a burst from a pod that saturates. While raises may
+// be revoked, and no price caps a pod, it takes a raise above the declared limit from pods of lower priority alone. And it lowers the price where a capped pod has stopped: its
+// own usage shows that at once, while idle CPU alone may be a lull of pods that get what they demand. The pod that has
+// stopped keeps its limit.
 
 const (
 	// maxWatched is how many containers a look reads.
@@ -57,6 +58,7 @@ type lookState struct {
 	sample  kernel.Sample    `delta:"-"` // of the look before, or of the round
 
 	newPods   newPodRule                 `delta:"-"`
+	usage     map[int]cpu.Milli          `delta:"-"` // seen by the last look, by index into the book
 	idle      sense.Idle                 `delta:"-"` // of the last tick or look
 	estimates map[string]demand.Estimate `delta:"-"` // with those of new pods; nil: there are none
 	decided   map[string]bool            `delta:"-"` // pods that the round has raised, or a look decided about, by UID
@@ -95,7 +97,7 @@ func newLookState(cfg Config, s State, in Input, decisions []Decision, l lookSta
 		b := &book[i]
 		switch {
 		case !b.managed:
-		case b.revocableTo > 0:
+		case b.revocableTo > 0 && l.takenBelow(in.Pods[b.pod].Priority()) < b.limit-b.revocableTo:
 			revocable = append(revocable, i)
 		case b.bound(cfg, s.price.inForce) != market.ByNothing:
 			capped = append(capped, i)
@@ -190,6 +192,7 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 	seen := s.look.observe(cfg, s.price.inForce, sample, sense.Compare(before, sample, longestLook).Pods)
 	if s.look.idle.Known {
 		s = s.release(cfg, seen, s.look.idle.CPU, sample)
+		s.room.idle = max(0, s.freeOf(s.look.idle.CPU))
 	}
 	var decisions []Decision
 	decide := func(d Decision) {
@@ -199,10 +202,11 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 		s.look.decided[d.UID] = true
 		decisions = append(decisions, d)
 	}
-	if s.look.idle.Known {
-		s.room.idle = max(0, s.freeOf(s.look.idle.CPU))
-	}
 	s.noteFull(cfg, elapsed)
+	s.look.usage = make(map[int]cpu.Milli, len(seen))
+	for _, o := range seen {
+		s.look.usage[o.index] = o.usage
+	}
 	if d, revoked := s.revoke(cfg, seen); revoked {
 		decide(d)
 	}
@@ -262,19 +266,17 @@ func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	}
 	b.throttleRatio, b.usage, b.needs, b.brief = max(b.throttleRatio, needThrottleRatio), o.usage, o.needs, true
 	b.latestThrottleRatio = max(b.latestThrottleRatio, o.throttled) // the controller goes by it
+	if !b.warmingUp && !s.price.binds && s.mayRevoke(cfg) {
+		b.leftByOthers = min(b.leftByOthers, b.declared+s.look.takenBelow(pod.Priority()))
+	}
 	d = decideOne(cfg, s.withNewPods(), pod, s.look.rates[b.pod], b)
 	if d.Limit <= b.limit || !differs(d.Limit, max(b.limit, b.published), cfg.PublishBand) {
 		return d, false
 	}
-	part := 0 // d.Containers are the limited ones of the pod, in its order
-	for _, c := range pod.Containers {
-		if !c.Limited() {
-			continue
-		}
-		if d.Containers[part].Limit < max(c.Limit, pod.Published.Limits[c.Name]) {
+	for i, part := range s.parts(pod.Pod, pod.Published.Limits, 0) {
+		if d.Containers[i].Limit < part.Limit {
 			return d, false // another split waits for the round
 		}
-		part++
 	}
 	d.Publish = d.Limit > b.published
 	return d, d.Publish

@@ -15,8 +15,8 @@ func (s *State) passRaises(pods []PodInput, elapsed time.Duration) {
 	}
 }
 
-// noteRaises notes the limits of the pods, and to which they may be revoked: a raise may if the pod takes all it can get,
-// or if it is recent, so that this is not known; and if the price cannot take as much from pods of lower priority.
+// noteRaises notes the limits of the pods, to which limits looks may revoke raises, and which of these pods take all they
+// can get. Of a recent raise this is not known, so its pod counts as one.
 func (s *State) noteRaises(cfg Config, pods []PodInput, book []bidder) {
 	for i := range book {
 		b, p := &book[i], pods[book[i].pod]
@@ -26,17 +26,25 @@ func (s *State) noteRaises(cfg Config, pods []PodInput, book []bidder) {
 		r, to := s.raises[p.UID].Next(b.limit, b.declared, s.price.binds), max(p.AtDeclared().Most(), b.minLimit)
 		s.raises[p.UID] = r
 		above := min(b.published, b.limit) > to && b.limit > b.declared && differs(to, b.limit, cfg.PublishBand)
-		if above && r.RevokedFor() == 0 && takenBelow(pods, book, p.Priority()) < b.limit-to {
+		if above && r.RevokedFor() == 0 {
 			b.revocableTo, b.takesAll = to, b.usesUpItsLimit() || r.Recent()
 		}
 	}
 }
 
-// takenBelow is what pods of lower priority that take all they can get use above their floors.
-func takenBelow(pods []PodInput, book []bidder, priority int32) (sum cpu.Milli) {
-	for i := range book {
-		if b := &book[i]; b.managed && pods[b.pod].Priority() < priority && b.usesUpItsLimit() {
-			sum += max(0, b.usage-b.bid.Floor)
+// takenBelow is what pods of lower priority use above their floors if they use more than half of their limits: since the look before or, if this one has not
+// read them, in the last second. The price can take as much from them, as what they keep falls while a pod of higher
+// priority waits.
+func (l *lookState) takenBelow(priority int32) (sum cpu.Milli) {
+	for i := range l.book {
+		b := &l.book[i]
+		usage, read := l.usage[i]
+		if !read {
+			usage = b.usage
+		}
+		lower := b.managed && !b.warmingUp && l.pods[b.pod].Priority() < priority
+		if lower && usage > b.limit/2 {
+			sum += max(0, usage-b.bid.Floor)
 		}
 	}
 	return sum
@@ -50,22 +58,25 @@ func (b *bidder) excess(usage cpu.Milli) float64 {
 // noteFull notes for how long looks have found hardly any idle CPU, at most half of the reserve. Pods are raised so far
 // that the reserve stays idle, so less shows that others use more than was known.
 func (s *State) noteFull(cfg Config, elapsed time.Duration) {
-	switch idle := s.look.idle; {
-	case !idle.Known || idle.CPU.Cores() >= min(fullIdle, cfg.Reserve/2)*s.look.cores.Cores():
-		s.full, s.fullFor = false, 0
-	case s.full:
-		s.fullFor += elapsed
-	default:
-		s.full = true
+	idle := s.look.idle
+	full := idle.Known && idle.CPU.Cores() < min(fullIdle, cfg.Reserve/2)*s.look.cores.Cores()
+	if s.fullFor += elapsed; !full || !s.full {
+		s.fullFor = 0
 	}
+	s.full = full
+}
+
+// mayRevoke says whether raises may be revoked: the node has just become full.
+func (s *State) mayRevoke(cfg Config) bool {
+	return cfg.Disagreement.Enabled() && s.full && max(s.fullFor, s.gauge.fullFor) < cfg.Onset
 }
 
 // revoke revokes the raise of the pod that uses most above its declared limit for its budget, if two looks found the
 // node full, or one that saw the pod take all it can get: one that has just begun does so if it uses up its limit, as the
-// full node leaves it no more to be throttled. Other pods wait for the next round: one may suffice. Once a node has been
-// full for Onset the price is left to find which has too much.
+// full node leaves it no more to be throttled. Other pods wait for the next round: one may suffice. The price is left to
+// find which pod has too much once the node has been full for Onset, or if it can take as much from pods of lower priority.
 func (s *State) revoke(cfg Config, seen []observed) (d Decision, revoked bool) {
-	if s.look.revoked || !s.full || max(s.fullFor, s.gauge.fullFor) >= cfg.Onset {
+	if s.look.revoked || !s.mayRevoke(cfg) {
 		return d, false
 	}
 	var most observed
@@ -74,8 +85,10 @@ func (s *State) revoke(cfg Config, seen []observed) (d Decision, revoked bool) {
 		b := &s.look.book[o.index]
 		begun := b.usage.Cores() < nearLimit*b.declared.Cores() && s.fullFor > 0
 		saw := (begun || o.throttled >= nearlyAlways) && o.usage.Cores() >= nearlyUsedUp*b.limit.Cores()
-		may := b.revocableTo > 0 && (saw || b.takesAll && s.fullFor > 0) && !s.look.decided[s.look.pods[b.pod].UID]
-		if x := b.excess(o.usage); may && x > highest {
+		pod := &s.look.pods[b.pod]
+		may := b.revocableTo > 0 && (saw || b.takesAll && s.fullFor > 0) && !s.look.decided[pod.UID]
+		x := b.excess(o.usage)
+		if may && x > highest && s.look.takenBelow(pod.Priority()) < b.limit-b.revocableTo {
 			most, highest = o, x
 		}
 	}

@@ -236,29 +236,71 @@ func TestFloorsShieldNone(t *testing.T) {
 	}
 }
 
-// TestPrioritiesShield: a raise of 600m may not be revoked while pods of lower priority that take all they can get use as
-// much above their floors of 100m.
+// TestPrioritiesShield: a raise of 600m is not revoked while a pod of lower priority uses as much above its floor of 100m, and
+// more than half of its limit, in the last second or, where a look reads it, since then.
 func TestPrioritiesShield(t *testing.T) {
 	for name, c := range map[string]struct {
-		priority int32
-		spins    bool
-		uses     cpu.Milli
-		want     cpu.Milli
+		priority         int32
+		limit, used, now cpu.Milli
+		want             bool
 	}{
-		"lower, and spins": {100, true, 700, 0}, "it uses little": {100, true, 690, 300}, "it does not spin": {100, false, 700, 300},
-		"the same": {400, true, 700, 300}, "higher": {800, true, 700, 300}, "none, which is 100": {0, true, 700, 0},
+		"lower": {100, 900, 700, 700, false}, "it uses little": {100, 900, 690, 690, true},
+		"its limit is far": {100, 1400, 700, 700, true}, "it has begun": {100, 900, 0, 700, false},
+		"it has stopped": {100, 900, 700, 0, true}, "it is not read": {100, 900, 700, -1, false},
+		"the same": {400, 900, 700, 700, true}, "higher": {800, 900, 700, 700, true}, "none, which is 100": {0, 900, 700, 700, false},
 	} {
-		s := State{raises: map[string]disagreement.Raise{}}
+		cfg := DefaultConfig()
+		s := State{raises: map[string]disagreement.Raise{}, solver: new(market.Solver), full: true, fullFor: cfg.LookInterval}
 		pods := []PodInput{{Pod: demand.Pod{UID: "p", Containers: []demand.Container{
 			demand.Container{Name: "a", Declared: 300, Limit: 900}.Within(100, 4000),
 		}}}, {Pod: demand.Pod{UID: "other"}}}
 		pods[0].PriorityPercent, pods[1].PriorityPercent = 400, c.priority
-		book := []bidder{
-			{managed: true, saturating: true, limit: 900, declared: 300, published: 900},
-			{managed: true, saturating: c.spins, pod: 1, limit: 900, declared: 900, published: 900, usage: c.uses, bid: market.Bid{Floor: 100}},
+		book := []bidder{{
+			managed: true, saturating: true, limit: 900, declared: 300, published: 900, minLimit: 100,
+			bid: market.Bid{Budget: 100, Demand: 5000, Floor: 100, Ceiling: 4000},
+		}, {managed: true, pod: 1, limit: c.limit, declared: 900, published: c.limit, usage: c.used, bid: market.Bid{Floor: 100}}}
+		s.noteRaises(cfg, pods, book)
+		s.look = lookState{pods: pods, book: book, rates: make([]sense.PodRates, 2), decided: map[string]bool{}}
+		s.look.rates[0].Containers = make([]sense.Rate, 1)
+		if c.now >= 0 {
+			s.look.usage = map[int]cpu.Milli{1: c.now}
 		}
-		if s.noteRaises(DefaultConfig(), pods, book); book[0].revocableTo != c.want {
-			t.Errorf("%s: the raise may be revoked to %v, want %v", name, book[0].revocableTo, c.want)
+		if d, got := s.revoke(cfg, []observed{{usage: 900}}); got != c.want || got && d.Limit != 300 {
+			t.Errorf("%s: revoked: %v, to %v", name, got, d.Limit)
+		}
+	}
+}
+
+// TestFullNodesRaiseNone: a look raises no service that is throttled at its declared limit while the node has just become full,
+// unless pods of lower priority pay; and it does once CPU is idle.
+func TestFullNodesRaiseNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		hog    int32 // its priority
+		raised bool
+	}{"the hog has the same priority": {100, false}, "it has a lower one": {50, true}} {
+		service := &fakePod{name: "service", request: 100, declared: 500, demand: 10}
+		hog := &fakePod{name: "hog", request: 600, declared: 1600, demand: 10, ceiling: 1600, priority: c.hog}
+		w := keeping(service, hog)
+		for range 30 {
+			w.lookAndRun()
+		}
+		hog.demand = 8000
+		w.lookAndRun()
+		for range 2 {
+			service.demand, service.bursts = 400, 0.5
+			w.pass(w.cfg.LookInterval)
+			w.look()
+		}
+		if got := service.limit > service.declared; got != c.raised || !w.state.full {
+			t.Errorf("%s: the service has %v; the node is full: %v", name, service.limit, w.state.full)
+		}
+		if c.raised {
+			continue
+		}
+		hog.demand = 10
+		w.pass(w.cfg.LookInterval)
+		if w.look(); service.limit <= service.declared {
+			t.Errorf("%s: beside idle CPU the service has %v", name, service.limit)
 		}
 	}
 }
