@@ -65,6 +65,9 @@ type Node struct {
 	Allocatable cpu.Milli `yaml:"allocatable"`
 	// SystemUsage is the mean CPU usage outside of pods, in requests of 2 ms.
 	SystemUsage cpu.Milli `yaml:"systemUsage"`
+	// ResizeCost is the CPU time that a resize by a policy takes outside of pods, as that of kubelet and container runtime.
+	// Cgroups that a policy writes itself cost nothing.
+	ResizeCost time.Duration `yaml:"resizeCost"`
 }
 
 // Pod is a pod, or several replicas of it.

@@ -19,7 +19,7 @@ func (s *Scenario) Setup(node int, seed uint64) sim.Setup {
 	seed = rand.New(rand.NewPCG(seed, uint64(node))).Uint64()
 	out := sim.Setup{
 		Machine: sim.Machine{Cores: s.Node.Cores, Allocatable: s.Node.Allocatable},
-		Length:  s.Length, WarmUp: s.WarmUp, Seed: seed,
+		Length:  s.Length, WarmUp: s.WarmUp, Seed: seed, ResizeCost: s.Node.ResizeCost,
 	}
 	for _, q := range s.Quotas {
 		out.Quotas = append(out.Quotas, sim.Quota(q))
@@ -27,11 +27,15 @@ func (s *Scenario) Setup(node int, seed uint64) sim.Setup {
 	for _, o := range s.Outages {
 		out.Outages = append(out.Outages, sim.Outage(o))
 	}
-	if s.Node.SystemUsage > 0 {
+	if s.Node.SystemUsage > 0 || s.Node.ResizeCost > 0 {
 		const service = 2 * time.Millisecond
-		out.Pods = append(out.Pods, sim.PodSpec{Name: "system", System: true, Requests: load.Requests{
-			Rate: load.Constant(s.Node.SystemUsage.Cores() / service.Seconds()), ServiceTime: service, Distribution: load.Exponential,
-		}})
+		system := sim.PodSpec{Name: "system", System: true}
+		if s.Node.SystemUsage > 0 {
+			system.Requests = load.Requests{
+				Rate: load.Constant(s.Node.SystemUsage.Cores() / service.Seconds()), ServiceTime: service, Distribution: load.Exponential,
+			}
+		}
+		out.Pods = append(out.Pods, system)
 	}
 	for _, p := range s.Pods {
 		for i := range p.Replicas {

@@ -50,7 +50,7 @@ func TestStrictFiles(t *testing.T) {
 		"null":             {swap("length: 60s", "length:"), `f.yaml:4: length: it has no value; write one, or leave the field out`},
 		"unknown field":    {swap("    limit: ", "    limits: "), `f.yaml:9: pods[0].limits: there is no such field here; there are name, namespace, workload, role, request, limit, priority, replicas, parallelism, optOut, start, end, startInterval, stagger, load, constraints, readyTimeout, externalChanges`},
 		"twice":            {swap("length: 60s", "length: 60s\nlength: 50s"), `f.yaml:5: length: it stands in line 4, too; keep one of them`},
-		"not fields":       {swap("node: {cores: 2}", "node: 2"), `f.yaml:3: node: want fields (cores, allocatable, systemUsage), not "2"`},
+		"not fields":       {swap("node: {cores: 2}", "node: 2"), `f.yaml:3: node: want fields (cores, allocatable, systemUsage, resizeCost), not "2"`},
 		"not a list":       {swap("node:", "loadSteps: 5s\nnode:"), `f.yaml:3: loadSteps: want a list, not "5s"`},
 		"not text":         {swap("name: t", "name: 5"), `f.yaml:1: name: want text, not "5"`},
 		"no yes or no":     {swap("role: service", "role: service\n    optOut: maybe"), `f.yaml:8: pods[0].optOut: want true or false, not "maybe"`},

@@ -356,3 +356,39 @@ func TestGapsCutNoSlice(t *testing.T) {
 		}
 	}
 }
+
+// resizing sets limits of the only pod, one in each second.
+type resizing struct {
+	delay  time.Duration
+	limits []cpu.Milli
+}
+
+func (p *resizing) Decide(r *Snapshot) (actions []Action, next time.Duration) {
+	for pod := range r.Managed() {
+		if len(p.limits) > 0 {
+			actions, p.limits = append(actions, Action{Pod: pod.ID, Limit: p.limits[0], Delay: p.delay}), p.limits[1:]
+		}
+	}
+	return actions, r.Now + time.Second
+}
+
+// TestResizesCost: each resize takes its time outside of pods. A cgroup that a policy writes itself, and a limit that stays as
+// it is, take none.
+func TestResizesCost(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy resizing
+		want   time.Duration
+	}{
+		"two resizes":         {resizing{10 * time.Millisecond, []cpu.Milli{600, 700}}, 400 * time.Millisecond},
+		"one, and no change":  {resizing{10 * time.Millisecond, []cpu.Milli{600, 600, 600}}, 200 * time.Millisecond},
+		"the cgroups written": {resizing{DirectDelay, []cpu.Milli{600, 700}}, 0},
+	} {
+		result := Run(Setup{
+			Machine: Machine{Cores: 2}, Length: 10 * time.Second, Seed: 1, ResizeCost: 200 * time.Millisecond,
+			Pods: []PodSpec{{Name: "system", System: true}, {Name: "pod", Request: 100, Limit: 500}},
+		}, &c.policy)
+		if got := result.Pod("system").Usage; got < c.want || got > c.want+time.Millisecond {
+			t.Errorf("%s: %v outside of pods, want %v", name, got, c.want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/mbcas/mbcas/cpu"
@@ -231,12 +232,25 @@ func (n *Node) planArrival(p *pod) {
 	n.events.plan(p.arrivalSlot, at)
 }
 
-// acceptRequest gives the next request to a thread, or queues it.
+// acceptRequest accepts the next request.
 func (n *Node) acceptRequest(p *pod) {
-	r := request{n.now, p.nextWork}
+	work := p.nextWork
+	n.planArrival(p)
+	n.accept(p, work)
+}
+
+// workOutside adds work outside of pods.
+func (n *Node) workOutside(work time.Duration) {
+	if i := slices.IndexFunc(n.pods, func(p *pod) bool { return p.spec.System }); i >= 0 {
+		n.accept(n.pods[i], work)
+	}
+}
+
+// accept gives a request to a thread, or queues it.
+func (n *Node) accept(p *pod, work time.Duration) {
+	r := request{n.now, work}
 	p.Arrived++
 	p.Offered += r.work
-	n.planArrival(p)
 	if len(p.sleeping) == 0 {
 		p.queue = append(p.queue, r)
 		return

@@ -21,6 +21,9 @@ type Setup struct {
 	Interval time.Duration
 	Quotas   []Quota
 	Outages  []Outage
+	// ResizeCost is the CPU time that each resize by a policy takes in the first pod that has System. Cgroups that a policy
+	// writes itself cost nothing.
+	ResizeCost time.Duration
 }
 
 // Result is the result of one run.
@@ -240,6 +243,10 @@ func (r *Simulation) apply(a Action) {
 	if a.Replicas > 0 {
 		r.scale(p.spec, a.Replicas)
 		return
+	}
+	resizes := a.Limit != p.limit || a.Request > 0 && a.Request != p.request
+	if resizes && a.Delay != DirectDelay && r.setup.ResizeCost > 0 {
+		r.node.workOutside(r.setup.ResizeCost)
 	}
 	if a.Request > 0 && a.Request != p.request {
 		r.node.SetRequest(a.Pod, a.Request)
