@@ -11,6 +11,7 @@
 //   - RaisesAreRevokedInOneStep: the limits of a pod whose raise was revoked go to the declared ones in one step,
 //     without a cooldown.
 //   - DeadBand: a change smaller than the dead band causes no move.
+//   - DecreasesEnd: a decrease in steps ends at the desired limit, not a dead band above it.
 //   - RaisesOnlyWhatRuns: a container that does not run is not raised, by a restore either. It may be lowered.
 //   - StaleMovesNothing: a stale decision causes no move; a restore is still planned.
 //   - DecreasesFirst: on a full node decreases precede increases, and increases of capped pods wait for them.

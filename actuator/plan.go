@@ -163,6 +163,9 @@ func next(cfg Config, now time.Time, p Pod, c Container) (to cpu.Milli, why reas
 			least, last = declared, time.Time{} // what goes below it waits
 		}
 	}
+	if rest := float64(least - want); 0 < rest && rest < cfg.DeadBand*float64(least) { // else the last step would not be made
+		least = cpu.FromCores(want.Cores() / (1 - cfg.DeadBand)).RoundUp(cpu.Quantum)
+	}
 	if want < least {
 		// A step that rounds to zero still moves by one quantum.
 		s = step{max(want, min(least, c.Limit-cpu.Quantum)), reasons.StepLimited}

@@ -324,6 +324,25 @@ func TestDeadBand(t *testing.T) {
 	})
 }
 
+// TestDecreasesEnd: a decrease in steps ends at the desired limit, wherever the steps before it end.
+func TestDecreasesEnd(t *testing.T) {
+	for limit := cpu.Milli(300); limit <= 4000; limit += 70 {
+		for want := cpu.Milli(100); want < limit*9/10; want += 10 {
+			p, at := one(limit, want), now
+			for range 20 {
+				s := Plan(DefaultConfig(), at, false, []Pod{p})[0]
+				if s.Move != nil {
+					p.Containers[0].Limit, p.LastDecrease = s.Move.Changes[0].To, at
+				}
+				at = at.Add(time.Minute)
+			}
+			if got := p.Containers[0].Limit; got != want {
+				t.Fatalf("from %v to %v: it ends at %v", limit, want, got)
+			}
+		}
+	}
+}
+
 func TestStaleMovesNothing(t *testing.T) {
 	for name, p := range map[string]Pod{
 		"a raise": one(500, 2000), "a decrease": one(2000, 500), "back into its bounds": one(9000, 500),
