@@ -10,7 +10,7 @@
 //   - SaturatesMostOfTheTime: a pod saturates if it takes all it can get for more than three quarters of the time,
 //     which counts only while its limit is at least the declared one; and until it takes less.
 //   - GivenIsWhileItIsGiven: what declared limits give a pod now and then counts with what they give it then.
-//   - RevocationsAreRare: after a revoked raise a pod waits for the next one, longer each time.
+//   - RevocationsAreRare: after a revoked raise a pod waits for the next one, longer while that happens again.
 //   - OnlyRaisesAboveDeclaredLimitsAreRecent: and not those while a price caps pods.
 //   - WaitingPodsClaim: what a pod keeps falls while pods of higher priority wait, and does not rise for claimLasts.
 package disagreement
@@ -64,8 +64,8 @@ const (
 	// waitingShare is the share of its declared limit from which a pod waits, throttled or not: a burst takes it from
 	// there to all of that before the next round.
 	waitingShare = 0.5
-	// claimFactor is how much a waiting pod claims from those of lower priority, as a multiple of its demand. The
-	// demand is a mean, and bursts exceed it. What it has already counts as well.
+	// claimFactor is how much a waiting pod needs, as a multiple of its demand: that is a mean, and bursts exceed it. It
+	// claims this, as far as its ceiling allows it, less that part of its demand that declared limits give it.
 	claimFactor = 3
 )
 
@@ -126,7 +126,7 @@ func (s State) Keep(c Config, solver *market.Solver, t Tick) []Kept {
 		}
 		claims := waits && p.Limit < p.Ceiling || p.Usage.Cores() >= waitingShare*p.Declared.Cores()
 		if claims {
-			pod.waitedAt, pod.claim = t.Now, claimFactor*p.Mean
+			pod.waitedAt, pod.claim = t.Now, max(0, min(p.Ceiling, claimFactor*p.Mean)-min(gets, p.Mean))
 		}
 		pod = pod.next(c, p.BelowDeclared, took, t.Elapsed)
 		s[p.UID], given[i] = pod, pod.given()

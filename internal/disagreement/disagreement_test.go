@@ -8,7 +8,7 @@ import (
 	"github.com/mbcas/mbcas/market"
 )
 
-// TestWaitingPodsClaim: what a pod with a declared limit of 500m keeps beside one of higher priority, which claims 150m
+// TestWaitingPodsClaim: what a pod with a declared limit of 500m keeps beside one of higher priority, which claims 100m
 // of the 400m that declared limits give the pod, and what it keeps once that one has waited.
 func TestWaitingPodsClaim(t *testing.T) {
 	const never = time.Hour
@@ -18,13 +18,13 @@ func TestWaitingPodsClaim(t *testing.T) {
 		high int32
 		want cpu.Milli
 	}{
-		"it waits":                                {0, 500, 800, 313},
-		"it waits, and the limit was raised":      {0, 2000, 800, 313},
-		"it waits, and the limit is lower":        {0, 100, 800, 313},
+		"it waits":                                {0, 500, 800, 375},
+		"it waits, and the limit was raised":      {0, 2000, 800, 375},
+		"it waits, and the limit is lower":        {0, 100, 800, 375},
 		"it has waited":                           {5 * time.Second, 500, 800, 500},
-		"it has waited, and the limit is lowered": {5 * time.Second, 320, 800, 320},
+		"it has waited, and the limit is lowered": {5 * time.Second, 380, 800, 380},
 		"a limit just below the declared one":     {5 * time.Second, 490, 800, 490},
-		"a limit that is lower than the claim":    {5 * time.Second, 100, 800, 313},
+		"a limit that is lower than the claim":    {5 * time.Second, 100, 800, 375},
 		"the claim is over":                       {11 * time.Second, 320, 800, 500},
 		"it never waited":                         {never, 320, 800, 500},
 		"its priority is the same":                {0, 500, 100, 500},
@@ -48,6 +48,27 @@ func TestWaitingPodsClaim(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: it keeps %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestFullPodsClaimNothing: a pod that declared limits give all that it can have claims nothing of others, and one whose burst has
+// just begun claims by its mean.
+func TestFullPodsClaimNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		mean, usage, ceiling, want cpu.Milli
+	}{"it is at its ceiling": {600, 500, 500, 500}, "its burst begins": {100, 450, 2000, 250}} {
+		pods := []Pod{
+			{UID: "low", Request: 100, Demand: 400, Mean: 400, Declared: 500, Ceiling: 2000, Priority: 100, Has: 500, Limit: 500},
+			{
+				UID: "high", Request: 100, Demand: c.usage, Mean: c.mean, Usage: c.usage, Declared: 500, Ceiling: c.ceiling,
+				Priority: 800, Limit: 500,
+			},
+		}
+		t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		tick := Tick{Now: t0, Elapsed: time.Second, Supply: 2000, Pods: pods}
+		if got := (State{}).Keep(DefaultConfig(), new(market.Solver), tick)[0].Limit; got != c.want {
+			t.Errorf("%s: the other one keeps %v, want %v", name, got, c.want)
 		}
 	}
 }

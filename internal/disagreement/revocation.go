@@ -23,8 +23,8 @@ const (
 	// takes more from bursts of services; shorter leaves more to a pod that begins to spin.
 	recent = 5 * time.Second
 	// leastWait and longestWait bound the wait for the next raise. It doubles with each revocation that follows within
-	// one more wait. Longer is steadier; shorter leaves less CPU idle.
-	leastWait, longestWait = 10 * time.Second, 5 * time.Minute
+	// one more wait, or a minute, of its end. Longer is steadier; shorter leaves less CPU idle.
+	leastWait, longestWait, forgotten = 10 * time.Second, 5 * time.Minute, time.Minute
 )
 
 // Passed is what is remembered after a time. It counts times of rounds, which no clock that jumps makes longer.
@@ -55,7 +55,7 @@ func (r Raise) RevokedFor() time.Duration { return r.left }
 
 // Revoke begins a wait.
 func (r Raise) Revoke() Raise {
-	if r.wait == 0 || r.calm > r.wait {
+	if r.wait == 0 || r.calm > max(r.wait, forgotten) {
 		r.wait = leastWait
 	} else {
 		r.wait = min(2*r.wait, longestWait)
