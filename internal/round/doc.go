@@ -8,7 +8,8 @@
 //   - JustAboveItsShareIsNotCapped: an uncapped pod is capped only when its demand clearly exceeds its budget line.
 //   - NoPodIsLoweredWhileDemandsFit: a price from before lowers no pod, and ends decreases in steps.
 //   - DemandsAroundTheSupplyWriteLittle: which costs next to no publications.
-//   - UncappedPodsAreRaised: an uncapped pod that needs more and does not saturate gets its ceiling under a price.
+//   - UncappedPodsAreRaised: an uncapped pod that needs more and does not use up its limit gets its ceiling under a
+//     price.
 //   - RaisesLeaveOthersTheirDemand: while it is not scarce, the containers of a pod that are raised, and the demand of
 //     its others, take no more than other pods leave, or its share if that is more.
 //   - SaturatingPodsGetIdleCPU: under a price a pod that saturates takes no CPU from pods that are on their way down.
@@ -63,7 +64,7 @@
 //     not read.
 //   - RaisesAreRevoked, OldRaisesAreRevoked, BegunPodsAreRevoked, RevokedPodsWait, FullNodesRaiseNone,
 //     SpinnersUseTheNode, ServicesKeepRaises: what pods have above declared limits is revoked, one pod at a time, when
-//     others need it; the wait for the next raise doubles each time. Meanwhile looks raise at the cost of pods of lower
+//     others need it; the wait for the next raise doubles while that happens again. Meanwhile looks raise at the cost of pods of lower
 //     priority alone.
 //   - LooksRaiseAsTheNextRound: an uncapped pod that is throttled gets without a price from a look what the next round
 //     would give it, except on a node that has just become full.

@@ -166,7 +166,7 @@ func (s *State) newPodBid(cfg Config, p PodInput, index int, now kernel.PodSampl
 func (s *State) countedOf(pod int) (sum cpu.Milli) {
 	for i := range s.look.book {
 		if b := &s.look.book[i]; b.pod == pod && !b.managed {
-			sum += b.counted()
+			sum += b.counted(s.price.inForce)
 		}
 	}
 	return sum

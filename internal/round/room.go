@@ -6,6 +6,7 @@ import (
 	"github.com/mbcas/mbcas/cpu"
 	"github.com/mbcas/mbcas/internal/demand"
 	"github.com/mbcas/mbcas/internal/split"
+	"github.com/mbcas/mbcas/market"
 )
 
 // uncappedLimit is what an uncapped pod is raised to: what it needs, as far as the other pods leave that, or its share is
@@ -29,18 +30,12 @@ func (s *State) partsInNeed(cfg Config, b *bidder, p demand.Pod, published map[s
 }
 
 // mostRaised is the highest sum to which an uncapped pod may be raised, and each of its containers but for what the
-// others of the pod demand. Under a price that caps a pod, one that saturates or uses up its limit gets half of what it
-// uses on top, as far as its budget buys that. Until the node has been full for Onset, one that saturates gets what is
-// idle: others may still be on their way down, and a raise that fills the node would be revoked.
+// others of the pod demand. Under a price that caps a pod, one that uses up its limit gets what the others leave: a higher
+// limit would take more from them until the price caps the pod, seconds later.
 func (s *State) mostRaised(cfg Config, b *bidder) cpu.Milli {
-	line := b.bid.Limit(s.price.inForce)
-	switch {
-	case !cfg.BoundRaises, s.price.binds && !b.brief && !b.usesUpItsLimit():
+	usesUp := b.usesUpItsLimit() || b.usesUp() && b.latestThrottleRatio >= mostly
+	if !cfg.BoundRaises || s.price.binds && !b.brief && !usesUp {
 		return math.MaxInt32
-	case s.price.binds && b.saturating && s.gauge.fullFor < cfg.Onset:
-		return min(max(b.leftByOthers, line), b.usage+max(0, s.room.idle))
-	case s.price.binds && !b.brief && (b.saturating || b.usesUp()):
-		return max(b.leftByOthers, min(b.usage+b.usage/2, line))
 	}
 	return b.leftByOthers
 }
@@ -59,17 +54,18 @@ func (s *State) setRoom(book []bidder, node NodeDecision, perBudget float64) {
 		s.room.idle = max(0, node.Supply-node.Usage-keptForSignals(book, s.price.inForce))
 	}
 	for i := range book {
-		s.room.unclaimed -= book[i].counted()
+		s.room.unclaimed -= book[i].counted(s.price.inForce)
 	}
 	for i := range book {
 		b := &book[i]
-		b.leftByOthers = s.room.leftByOthers(b, b.counted())
+		b.leftByOthers = s.room.leftByOthers(b, b.counted(s.price.inForce))
 	}
 }
 
-// counted is what a bidder takes of the room: what it can use of its demand, and what is kept free for its signal.
-func (b *bidder) counted() cpu.Milli {
-	return min(b.bid.Demand, b.bid.Ceiling) + b.kept(0, b.bid.Demand)
+// counted is what a bidder takes of the room: what it can use of its demand at a price, and what is kept free for its signal.
+func (b *bidder) counted(p market.Price) cpu.Milli {
+	can := min(b.bid.Ceiling, max(b.bid.Limit(p), b.minLimit-b.idle))
+	return min(b.bid.Demand, can) + b.kept(0, b.bid.Demand)
 }
 
 // leftByOthers is what the others leave a bidder of which so much is counted, and at least its share.
@@ -96,5 +92,5 @@ func (b *bidder) usesUpItsLimit() bool {
 
 func (b *bidder) usesUp() bool { return b.usage.Cores() >= nearlyUsedUp*b.limit.Cores() }
 
-// mostly is a smoothed throttle ratio, nearlyAlways that of a tick, and nearlyUsedUp a demand as a share of the limit.
+// mostly is a throttle ratio, smoothed or that of a tick, nearlyAlways that of a tick, and nearlyUsedUp a demand as a share of the limit.
 const mostly, nearlyAlways, nearlyUsedUp = 0.5, 0.9, 0.75

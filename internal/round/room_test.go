@@ -39,11 +39,13 @@ func TestOnlyUsableDemandTakesRoom(t *testing.T) {
 // budgets while its own buys more.
 func TestSaturatingPodsGetWhatTheirBudgetBuys(t *testing.T) {
 	hog := &fakePod{name: "hog", request: 1000, declared: 4000, demand: 16_000}
-	busy := &fakePod{name: "busy", request: 1000, declared: 1000, demand: 900}
+	busy := &fakePod{name: "busy", request: 1000, declared: 1000, demand: 5}
 	idle := &fakePod{name: "idle", request: 5000, declared: 6000, demand: 5}
 	w := newWorld(hog, busy, idle)
 	w.node = Node{Capacity: 8000, Allocatable: 8000}
-	w.run(60)
+	if w.run(60); busy.limit != busy.declared {
+		t.Fatalf("the pod was raised to %v before it needs more", busy.limit)
+	}
 	busy.demand = 3000
 	if out := w.run(20); out.Node.Price == 0 || busy.limit < 3000 {
 		t.Errorf("price %v: a pod that demands 3000m beside a hog of the same budget has %v", out.Node.Price, busy.limit)
@@ -77,45 +79,24 @@ func TestLimitsNotInForceStay(t *testing.T) {
 	}
 }
 
-// TestPodsThatUseUpTheirLimitRiseByHalf: a pod that uses up its limit under a price gets half as much again at most, as far as its
-// budget buys that, and what the others leave at least.
-func TestPodsThatUseUpTheirLimitRiseByHalf(t *testing.T) {
-	for budget, want := range map[market.Budget]cpu.Milli{1000: 1500, 240: 1200, 100: 900} {
-		b := bidder{
-			limit: 1000, usage: 1000, throttleRatio: 1, latestThrottleRatio: 1, leftByOthers: 900,
-			bid: market.Bid{Budget: budget, Demand: 2000, Floor: 100, Ceiling: 4000},
-		}
-		s := State{price: price{inForce: 0.2, binds: true}}
-		if got := s.mostRaised(DefaultConfig(), &b); got != want {
-			t.Errorf("budget %d: %v, want %v", budget, got, want)
-		}
-	}
-}
-
-// TestSaturatingPodsGetIdleCPU: a pod that saturates under a price gets what is idle, as far as its budget buys that or the
-// others leave it.
+// TestSaturatingPodsGetIdleCPU: a capped pod that saturates gets what is idle, as far as its budget buys that; on a node that
+// has been full for Onset, what its budget buys.
 func TestSaturatingPodsGetIdleCPU(t *testing.T) {
 	for budget, want := range map[market.Budget]map[cpu.Milli]cpu.Milli{
-		1000: {0: 700, 350: 1050, 4000: 4000}, 240: {0: 700, 350: 1050, 4000: 1200}, 100: {0: 700, 350: 900, 4000: 900},
+		1000: {0: 700, 350: 1050, 4000: 4000}, 240: {0: 700, 350: 1050, 4000: 1200}, 100: {0: 500, 350: 500, 4000: 500},
 	} {
 		b := bidder{
-			limit: 1000, usage: 700, throttleRatio: 0.4, latestThrottleRatio: 0.4, leftByOthers: 900, saturating: true,
+			limit: 700, published: 700, usage: 700, throttleRatio: 0.4, latestThrottleRatio: 0.4, saturating: true,
 			bid: market.Bid{Budget: budget, Demand: 2000, Floor: 100, Ceiling: 4000},
 		}
 		for idle, want := range want {
 			s := State{price: price{inForce: 0.2, binds: true}, room: room{idle: idle}}
-			if got := s.mostRaised(DefaultConfig(), &b); got != want {
+			if got := s.target(DefaultConfig(), &b, PodInput{}, market.ByPrice); got != want {
 				t.Errorf("budget %d, %v idle: %v, want %v", budget, idle, got, want)
 			}
-			capped := b
-			capped.limit, capped.published = 700, 700
-			most := min(b.bid.Limit(0.2), max(700, 700+idle))
-			if got := s.target(DefaultConfig(), &capped, PodInput{}, market.ByPrice); got != max(most, min(700, b.bid.Limit(0.2))) {
-				t.Errorf("capped, budget %d, %v idle: %v, want %v", budget, idle, got, most)
-			}
-			s.gauge.fullFor = time.Minute // nothing becomes idle, so its share counts
-			if got := s.target(DefaultConfig(), &capped, PodInput{}, market.ByPrice); got != b.bid.Limit(0.2) {
-				t.Errorf("capped on a full node, budget %d: %v, want its line %v", budget, got, b.bid.Limit(0.2))
+			s.gauge.fullFor = time.Minute
+			if got := s.target(DefaultConfig(), &b, PodInput{}, market.ByPrice); got != b.bid.Limit(0.2) {
+				t.Errorf("on a full node, budget %d: %v, want its line %v", budget, got, b.bid.Limit(0.2))
 			}
 		}
 	}
@@ -162,7 +143,9 @@ func TestSaturatingPodsGetNoMoreThanIsLeft(t *testing.T) {
 		bounded bool
 	}{
 		"throttled a little": {
-			bidder{limit: 1000, usage: 900, throttleRatio: 0.3, latestThrottleRatio: 0.5, bid: demands(900)}, false},
+			bidder{limit: 1000, usage: 900, throttleRatio: 0.3, latestThrottleRatio: 0.4, bid: demands(900)}, false},
+		"throttled half of the time": {
+			bidder{limit: 1000, usage: 900, throttleRatio: 0.3, latestThrottleRatio: 0.5, bid: demands(900)}, true},
 		"throttled in bursts": {
 			bidder{limit: 1000, usage: 500, throttleRatio: 1, latestThrottleRatio: 1, bid: demands(990)}, false},
 		"throttled all the time": {
@@ -176,7 +159,7 @@ func TestSaturatingPodsGetNoMoreThanIsLeft(t *testing.T) {
 	} {
 		for _, binds := range []bool{true, false} {
 			c.b.leftByOthers = 1500
-			s := State{price: price{inForce: 0.5, binds: binds}, room: room{idle: 4000}}
+			s := State{price: price{inForce: 0.5, binds: binds}}
 			if got := s.mostRaised(DefaultConfig(), &c.b) == 1500; got != (c.bounded || !binds) {
 				t.Errorf("%s, price binds %v: bounded %v", name, binds, got)
 			}
