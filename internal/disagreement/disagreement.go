@@ -12,6 +12,7 @@
 //   - GivenIsWhileItIsGiven: what declared limits give a pod now and then counts with what they give it then.
 //   - RevocationsAreRare: after a revoked raise a pod waits for the next one, longer while that happens again.
 //   - OnlyRaisesAboveDeclaredLimitsAreRecent: and not those while a price caps pods.
+//   - FullPodsClaimNothing: what declared limits give a pod it claims from no other.
 //   - WaitingPodsClaim: what a pod keeps falls while pods of higher priority wait, and does not rise for claimLasts.
 package disagreement
 

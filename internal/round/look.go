@@ -18,9 +18,9 @@ import (
 //
 // It raises an uncapped pod that is throttled, to the limit that the next round would give it or, under a price that
 // caps a pod, to what the others leave: a look is too brief to tell a burst from a pod that saturates. While raises may
-// be revoked, and no price caps a pod, it takes a raise above the declared limit from pods of lower priority alone. And it lowers the price where a capped pod has stopped: its
-// own usage shows that at once, while idle CPU alone may be a lull of pods that get what they demand. The pod that has
-// stopped keeps its limit.
+// be revoked, and no price caps a pod, it takes a raise above the declared limit from pods of lower priority alone. And
+// it lowers the price where a capped pod has stopped: its own usage shows that at once, while idle CPU alone may be a
+// lull of pods that get what they demand. The pod that has stopped keeps its limit.
 
 const (
 	// maxWatched is how many containers a look reads.

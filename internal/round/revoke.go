@@ -15,8 +15,8 @@ func (s *State) passRaises(pods []PodInput, elapsed time.Duration) {
 	}
 }
 
-// noteRaises notes the limits of the pods, to which limits looks may revoke raises, and which of these pods take all they
-// can get. Of a recent raise this is not known, so its pod counts as one.
+// noteRaises notes the limits of the pods and, of those that are raised, to which limit a look may revoke the raise, and
+// whether the pod takes all it can get. That is not known of a recent raise, whose pod counts as if it did.
 func (s *State) noteRaises(cfg Config, pods []PodInput, book []bidder) {
 	for i := range book {
 		b, p := &book[i], pods[book[i].pod]
@@ -32,9 +32,9 @@ func (s *State) noteRaises(cfg Config, pods []PodInput, book []bidder) {
 	}
 }
 
-// takenBelow is what pods of lower priority use above their floors if they use more than half of their limits: since the look before or, if this one has not
-// read them, in the last second. The price can take as much from them, as what they keep falls while a pod of higher
-// priority waits.
+// takenBelow is what pods of lower priority use above their floors if they use more than half of their limits: since the
+// look before or, if this one has not read them, in the last second. The price can take as much from them, as what they
+// keep falls while a pod of higher priority waits.
 func (l *lookState) takenBelow(priority int32) (sum cpu.Milli) {
 	for i := range l.book {
 		b := &l.book[i]

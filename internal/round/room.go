@@ -62,7 +62,8 @@ func (s *State) setRoom(book []bidder, node NodeDecision, perBudget float64) {
 	}
 }
 
-// counted is what a bidder takes of the room: what it can use of its demand at a price, and what is kept free for its signal.
+// counted is what a bidder takes of the room: what it can use of its demand at a price, and what is kept free for its
+// signal.
 func (b *bidder) counted(p market.Price) cpu.Milli {
 	can := min(b.bid.Ceiling, max(b.bid.Limit(p), b.minLimit-b.idle))
 	return min(b.bid.Demand, can) + b.kept(0, b.bid.Demand)
@@ -92,5 +93,6 @@ func (b *bidder) usesUpItsLimit() bool {
 
 func (b *bidder) usesUp() bool { return b.usage.Cores() >= nearlyUsedUp*b.limit.Cores() }
 
-// mostly is a throttle ratio, smoothed or that of a tick, nearlyAlways that of a tick, and nearlyUsedUp a demand as a share of the limit.
+// mostly is a throttle ratio, smoothed or that of a tick; nearlyAlways is that of a tick, and nearlyUsedUp a demand as a
+// share of the limit.
 const mostly, nearlyAlways, nearlyUsedUp = 0.5, 0.9, 0.75
