@@ -74,8 +74,8 @@ func (r room) leftByOthers(b *bidder, counted cpu.Milli) cpu.Milli {
 	return max(r.unclaimed+counted, cpu.FromCores(r.perBudget*float64(b.bid.Budget)))
 }
 
-// worthwhile says whether a raise is more than what the demand of the others moves. A throttled pod gets less, too.
-func (b *bidder) worthwhile(to cpu.Milli) bool {
+// worthwhile says whether a raise is more than what the demand of the others moves, or what may be lowered again.
+func (b *bidder) worthwhile(cfg Config, to cpu.Milli) bool {
 	if b.published > b.limit {
 		return to > b.published+b.published/4
 	}

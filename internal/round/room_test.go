@@ -167,6 +167,19 @@ func TestSaturatingPodsGetNoMoreThanIsLeft(t *testing.T) {
 	}
 }
 
+// TestRaisesCanBeTakenBack: a throttled pod is raised only by so much that the way back would be published, too.
+func TestRaisesCanBeTakenBack(t *testing.T) {
+	cfg := DefaultConfig()
+	for to, want := range map[cpu.Milli]bool{1330: false, 1340: true} {
+		b := bidder{limit: 1200, throttleRatio: 0.5, latestThrottleRatio: 0.5, bid: market.Bid{Ceiling: 4000}}
+		back := Decision{Limit: 1200, Containers: []ContainerLimit{{"c", 1200}}}
+		was := Published{At: epoch, Limits: map[string]cpu.Milli{"c": to}}
+		if got := b.worthwhile(cfg, to); got != want || changeDue(cfg, epoch.Add(time.Hour), was, back) != want {
+			t.Errorf("a raise from 1200m to %v is worthwhile: %v", to, got)
+		}
+	}
+}
+
 // TestContainersAreRaisedByTheirNeeds: a container that is throttled or uses much gets twice its limit or four times what it
 // uses; an idle one beside it keeps its limit, and one below its declared limit may return to it. While a price caps a pod the
 // one that is closest to its limit has what the others leave.
