@@ -88,7 +88,7 @@ func (s *State) revoke(cfg Config, seen []observed) (d Decision, revoked bool) {
 		pod := &s.look.pods[b.pod]
 		may := b.revocableTo > 0 && (saw || b.takesAll && s.fullFor > 0) && !s.look.decided[pod.UID]
 		x := b.excess(o.usage)
-		if may && x > highest && s.look.takenBelow(pod.Priority()) < b.limit-b.revocableTo {
+		if may && x > highest && s.look.takenBelow(pod.Priority()) < min(o.usage, b.limit)-b.revocableTo {
 			most, highest = o, x
 		}
 	}

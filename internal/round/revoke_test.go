@@ -236,18 +236,20 @@ func TestFloorsShieldNone(t *testing.T) {
 	}
 }
 
-// TestPrioritiesShield: a raise of 600m is not revoked while a pod of lower priority uses as much above its floor of 100m, and
-// more than half of its limit, in the last second or, where a look reads it, since then.
+// TestPrioritiesShield: a raise of 600m is not revoked while a pod of lower priority uses as much above its floor of 100m as
+// is used of that raise, and more than half of its limit, in the last second or, where a look reads it, since then.
 func TestPrioritiesShield(t *testing.T) {
 	for name, c := range map[string]struct {
 		priority         int32
 		limit, used, now cpu.Milli
+		usage            cpu.Milli // of the raised pod
 		want             bool
 	}{
-		"lower": {100, 900, 700, 700, false}, "it uses little": {100, 900, 690, 690, true},
-		"its limit is far": {100, 1400, 700, 700, true}, "it has begun": {100, 900, 0, 700, false},
-		"it has stopped": {100, 900, 700, 0, true}, "it is not read": {100, 900, 700, -1, false},
-		"the same": {400, 900, 700, 700, true}, "higher": {800, 900, 700, 700, true}, "none, which is 100": {0, 900, 700, 700, false},
+		"lower": {100, 900, 700, 700, 900, false}, "it uses little": {100, 900, 690, 690, 900, true},
+		"its limit is far": {100, 1400, 700, 700, 900, true}, "it has begun": {100, 900, 0, 700, 900, false},
+		"it has stopped": {100, 900, 700, 0, 900, true}, "it is not read": {100, 900, 700, -1, 900, false},
+		"the same": {400, 900, 700, 700, 900, true}, "higher": {800, 900, 700, 700, 900, true},
+		"none, which is 100": {0, 900, 700, 700, 900, false}, "it pays what is used": {100, 900, 690, 690, 800, false},
 	} {
 		cfg := DefaultConfig()
 		s := State{raises: map[string]disagreement.Raise{}, solver: new(market.Solver), full: true, fullFor: cfg.LookInterval}
@@ -265,7 +267,7 @@ func TestPrioritiesShield(t *testing.T) {
 		if c.now >= 0 {
 			s.look.usage = map[int]cpu.Milli{1: c.now}
 		}
-		if d, got := s.revoke(cfg, []observed{{usage: 900}}); got != c.want || got && d.Limit != 300 {
+		if d, got := s.revoke(cfg, []observed{{usage: c.usage}}); got != c.want || got && d.Limit != 300 {
 			t.Errorf("%s: revoked: %v, to %v", name, got, d.Limit)
 		}
 	}
