@@ -28,6 +28,7 @@ func (s *State) keepDeclared(cfg Config, in Input, rates sense.Rates, node NodeD
 	t := disagreement.Tick{Now: in.Now, Elapsed: rates.Node.Elapsed, Supply: in.Node.Capacity - node.System, Pods: pods}
 	for i, k := range s.disagreement.Keep(cfg.Disagreement, s.solver, t) {
 		if b, p := &book[i], &pods[i]; b.managed {
+			b.revoked = s.raises[in.Pods[b.pod].UID].RevokedFor() > 0
 			if limit := min(k.Limit.RoundDown(cpu.Quantum), b.bid.Ceiling); limit > b.minLimit {
 				b.minLimit, b.keptLimit = limit, limit
 			}

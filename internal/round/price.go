@@ -44,12 +44,14 @@ type clearing struct {
 	usable      cpu.Milli // demand within the ceilings
 }
 
-// capsOne says whether the price caps a pod that uses its limit: the demand of an idle one may have ended.
+// capsOne says whether the price caps a pod that uses its limit: the demand of an idle one may have ended. No price would
+// leave a pod more than its declared limit whose raise was revoked.
 func (p price) capsOne(cfg Config, book []bidder) bool {
 	return p.inForce > 0 && slices.ContainsFunc(book, func(b bidder) bool {
 		bound := b.bound(cfg, p.inForce)
 		busy := b.latestThrottleRatio > 0 || b.usage.Cores() > stoppedShare*min(b.limit, b.bid.Demand).Cores()
-		return b.managed && busy && (bound == market.ByPrice || bound == market.ByFloor)
+		most := b.revoked && b.minLimit >= b.bid.Ceiling
+		return b.managed && busy && !most && (bound == market.ByPrice || bound == market.ByFloor)
 	})
 }
 

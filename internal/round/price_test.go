@@ -205,16 +205,25 @@ func TestFallsAreJudgedTogether(t *testing.T) {
 }
 
 // TestIdlePodsBindNothing: a price that caps a pod which has stopped is without effect: the raise of another is recent, so
-// it may be revoked.
+// it may be revoked. So is one beside a pod that has its declared limit because its raise was revoked.
 func TestIdlePodsBindNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		usage     cpu.Milli
 		throttled float64
+		revoked   bool
+		keeps     cpu.Milli
+		ceiling   cpu.Milli
 		want      bool
-	}{"idle": {10, 0, false}, "busy": {400, 0, true}, "throttled": {10, 0.1, true}} {
+	}{
+		"idle":                          {10, 0, false, 100, 4000, false},
+		"busy":                          {400, 0, false, 100, 4000, true},
+		"throttled":                     {10, 0.1, false, 100, 4000, true},
+		"revoked":                       {400, 0.1, true, 500, 500, false},
+		"revoked, and below that limit": {400, 0.1, true, 100, 600, true},
+	} {
 		b := bidder{
-			managed: true, limit: 500, published: 500, usage: c.usage, latestThrottleRatio: c.throttled,
-			bid: market.Bid{Budget: 100, Demand: 1000, Floor: 100, Ceiling: 4000},
+			managed: true, limit: 500, published: 500, usage: c.usage, latestThrottleRatio: c.throttled, revoked: c.revoked,
+			minLimit: c.keeps, keptLimit: c.keeps, bid: market.Bid{Budget: 100, Demand: 1000, Floor: 100, Ceiling: c.ceiling},
 		}
 		if got := (price{inForce: 0.2}).capsOne(DefaultConfig(), []bidder{b}); got != c.want {
 			t.Errorf("%s: the price binds: %v, want %v", name, got, c.want)
