@@ -32,6 +32,9 @@ func decide(cfg Config, in Input, rates []sense.PodRates, book []bidder, s State
 
 // decideOne is the decision about a managed bidder at the price in force.
 func decideOne(cfg Config, s State, pod PodInput, rates sense.PodRates, b bidder) Decision {
+	if !b.warmingUp && !s.price.binds && s.mayRevoke(cfg) { // more would be revoked
+		b.leftByOthers = min(b.leftByOthers, b.declared+s.look.takenBelow(pod.Priority()))
+	}
 	d := Decision{
 		UID: pod.UID, Pod: b.pod, Demand: b.bid.Demand, ThrottleRatio: b.latestThrottleRatio,
 		Budget: b.bid.Budget, Price: s.price.inForce,

@@ -207,8 +207,7 @@ func TestNeedIsJudgedByUsage(t *testing.T) {
 	}
 }
 
-// TestPastThrottlingRaisesNothing: a pod that was throttled until it became idle is raised to its declared limit at
-// most.
+// TestPastThrottlingRaisesNothing: a pod that was throttled until it became idle is not raised above its declared limit.
 func TestPastThrottlingRaisesNothing(t *testing.T) {
 	w, _, job := contended()
 	limit := job.limit

@@ -13,13 +13,13 @@
 //   - RaisesLeaveOthersTheirDemand: while it is not scarce, the containers of a pod that are raised, and the demand of
 //     its others, take no more than other pods leave, or its share if that is more.
 //   - SaturatingPodsGetIdleCPU: under a price a pod that saturates takes no CPU from pods that are on their way down.
-//   - PastThrottlingRaisesNothing: a pod that was throttled until it became idle gets its declared limit at most.
+//   - PastThrottlingRaisesNothing: a pod that was throttled until it became idle is not raised for that.
 //   - FloorsLeaveRoom: where floors exceed the supply, a pod that demands more than its floor gets the floor, and no
 //     other pod is capped.
 //   - PriceFallsLate: the price rises at once. It falls when a lower price has sufficed for FallDelay, or when CPU lies
 //     idle beside a throttled pod.
 //   - BurstsMoveNoLimit: it waits longer to fall while its last falls came too early.
-//   - IdlePodsBindNothing: a price that caps idle pods alone counts as none.
+//   - IdlePodsBindNothing: a price that caps idle pods alone, or pods that wait for a raise, counts as none.
 //   - NoPriceAboveTheShare: while all demands just fit, no price stays at which a pod has less than its share.
 //   - PriceLeavesTheShare, SharePriceIsHighest, CapBandMayUseTheReserve: what docs/theory.md says of the price over
 //     time.
@@ -46,6 +46,8 @@
 //     decreased is not lowered.
 //   - ServicesKeepDeclaredLimits, SaturatingPodsLeaveAShare, PrioritiesComeFirst, OldClaimsLowerNoLimit,
 //     RestartKeepsSaturatingPods, NoPodIsWorseThanDeclared: with Disagreement, pods keep what its package computes.
+//   - IdlePodsKeepTheirLimit: a pod that was lowered below its declared limit has that again once it needs more, or no price
+//     is in force.
 //   - WhatAPodKeepsMayVary: and those that demand no more than that are not lowered.
 //   - ConstraintFloorsTakeNoShare: a pod whose limit exceeds its share because of a constraint takes nothing that other
 //     budgets buy.
@@ -64,10 +66,10 @@
 //     not read.
 //   - RaisesAreRevoked, OldRaisesAreRevoked, BegunPodsAreRevoked, RevokedPodsWait, FullNodesRaiseNone,
 //     SpinnersUseTheNode, ServicesKeepRaises: what pods have above declared limits is revoked, one pod at a time, when
-//     others need it; the wait for the next raise doubles while that happens again. Meanwhile looks raise at the cost of pods of lower
-//     priority alone.
+//     others need it; the wait for the next raise doubles while that happens again. Meanwhile pods are raised at the
+//     cost of pods of lower priority alone.
 //   - LooksRaiseAsTheNextRound: an uncapped pod that is throttled gets without a price from a look what the next round
-//     would give it, except on a node that has just become full.
+//     would give it.
 //   - LooksSayThrottled: the decision of a look says how much the pod is throttled.
 //   - StoppedPodFreesItsCPU: when a capped pod stops, the next looks raise throttled ones, and it keeps its limit.
 //   - VanishedPodFreesItsCPU: so they do where its cgroup is gone.

@@ -17,10 +17,9 @@ import (
 // a second or two that a pod needs more, or that CPU is scarce; a look sees it within LookInterval.
 //
 // It raises an uncapped pod that is throttled, to the limit that the next round would give it or, under a price that
-// caps a pod, to what the others leave: a look is too brief to tell a burst from a pod that saturates. While raises may
-// be revoked, and no price caps a pod, it takes a raise above the declared limit from pods of lower priority alone. And
-// it lowers the price where a capped pod has stopped: its own usage shows that at once, while idle CPU alone may be a
-// lull of pods that get what they demand. The pod that has stopped keeps its limit.
+// caps a pod, to what the others leave: a look is too brief to tell a burst from a pod that saturates. And it lowers the
+// price where a capped pod has stopped: its own usage shows that at once, while idle CPU alone may be a lull of pods that
+// get what they demand. The pod that has stopped keeps its limit.
 
 const (
 	// maxWatched is how many containers a look reads.
@@ -266,9 +265,6 @@ func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	}
 	b.throttleRatio, b.usage, b.needs, b.brief = max(b.throttleRatio, needThrottleRatio), o.usage, o.needs, true
 	b.latestThrottleRatio = max(b.latestThrottleRatio, o.throttled) // the controller goes by it
-	if !b.warmingUp && !s.price.binds && s.mayRevoke(cfg) {
-		b.leftByOthers = min(b.leftByOthers, b.declared+s.look.takenBelow(pod.Priority()))
-	}
 	d = decideOne(cfg, s.withNewPods(), pod, s.look.rates[b.pod], b)
 	if d.Limit <= b.limit || !differs(d.Limit, max(b.limit, b.published), cfg.PublishBand) {
 		return d, false

@@ -60,21 +60,25 @@ func (b *bidder) excess(usage cpu.Milli) float64 {
 func (s *State) noteFull(cfg Config, elapsed time.Duration) {
 	idle := s.look.idle
 	full := idle.Known && idle.CPU.Cores() < min(fullIdle, cfg.Reserve/2)*s.look.cores.Cores()
-	if s.fullFor += elapsed; !full || !s.full {
+	if s.fullFor += elapsed; !full || s.fullAt.IsZero() {
 		s.fullFor = 0
 	}
-	s.full = full
+	if s.fullAt = s.look.sample.Node.At; !full {
+		s.fullAt = time.Time{}
+	}
 }
 
-// mayRevoke says whether raises may be revoked: the node has just become full.
+// mayRevoke says whether raises may be revoked: the node has just become full, as a look found since the last round or just
+// before it.
 func (s *State) mayRevoke(cfg Config) bool {
-	return cfg.Disagreement.Enabled() && s.full && max(s.fullFor, s.gauge.fullFor) < cfg.Onset
+	return cfg.Disagreement.Enabled() && s.last.Node.At.Sub(s.fullAt) < longestLook && max(s.fullFor, s.gauge.fullFor) < cfg.Onset
 }
 
 // revoke revokes the raise of the pod that uses most above its declared limit for its budget, if two looks found the
 // node full, or one that saw the pod take all it can get: one that has just begun does so if it uses up its limit, as the
 // full node leaves it no more to be throttled. Other pods wait for the next round: one may suffice. The price is left to
-// find which pod has too much once the node has been full for Onset, or if it can take as much from pods of lower priority.
+// find which pod has too much once the node has been full for Onset, or if it can take what is used of a
+// raise from pods of lower priority.
 func (s *State) revoke(cfg Config, seen []observed) (d Decision, revoked bool) {
 	if s.look.revoked || !s.mayRevoke(cfg) {
 		return d, false

@@ -184,7 +184,7 @@ func TestContainersAreRevoked(t *testing.T) {
 	}
 	cfg := DefaultConfig()
 	s := State{
-		raises: map[string]disagreement.Raise{}, solver: new(market.Solver), full: true, fullFor: cfg.LookInterval,
+		raises: map[string]disagreement.Raise{}, solver: new(market.Solver), fullAt: epoch, fullFor: cfg.LookInterval,
 	}
 	b := bidder{
 		managed: true, saturating: true, limit: 2500, declared: 900, published: 2500, minLimit: 850,
@@ -215,7 +215,7 @@ func TestBegunPodsAreRevoked(t *testing.T) {
 			managed: true, limit: 1900, published: 1900, declared: 1200, minLimit: 1200, usage: c.before, revocableTo: 1200,
 			bid: market.Bid{Budget: 600, Demand: 100, Floor: 600, Ceiling: 4000},
 		}
-		s := State{full: true, fullFor: DefaultConfig().LookInterval, raises: map[string]disagreement.Raise{}, solver: new(market.Solver)}
+		s := State{fullAt: epoch, fullFor: DefaultConfig().LookInterval, raises: map[string]disagreement.Raise{}, solver: new(market.Solver)}
 		s.look = lookState{pods: []PodInput{p}, book: []bidder{b}, rates: make([]sense.PodRates, 1), decided: map[string]bool{}}
 		s.look.rates[0].Containers = make([]sense.Rate, 1)
 		if d, got := s.revoke(DefaultConfig(), []observed{{usage: c.usage}}); got != c.want || got && d.Limit != 1200 {
@@ -252,7 +252,7 @@ func TestPrioritiesShield(t *testing.T) {
 		"none, which is 100": {0, 900, 700, 700, 900, false}, "it pays what is used": {100, 900, 690, 690, 800, false},
 	} {
 		cfg := DefaultConfig()
-		s := State{raises: map[string]disagreement.Raise{}, solver: new(market.Solver), full: true, fullFor: cfg.LookInterval}
+		s := State{raises: map[string]disagreement.Raise{}, solver: new(market.Solver), fullAt: epoch, fullFor: cfg.LookInterval}
 		pods := []PodInput{{Pod: demand.Pod{UID: "p", Containers: []demand.Container{
 			demand.Container{Name: "a", Declared: 300, Limit: 900}.Within(100, 4000),
 		}}}, {Pod: demand.Pod{UID: "other"}}}
@@ -273,14 +273,20 @@ func TestPrioritiesShield(t *testing.T) {
 	}
 }
 
-// TestFullNodesRaiseNone: a look raises no service that is throttled at its declared limit while the node has just become full,
-// unless pods of lower priority pay; and it does once CPU is idle.
+// TestFullNodesRaiseNone: neither a look nor a round raises a service that is throttled at its declared limit while the node
+// has just become full, unless pods of lower priority pay. A look does once CPU is idle.
 func TestFullNodesRaiseNone(t *testing.T) {
 	for name, c := range map[string]struct {
 		hog    int32 // its priority
+		round  bool
 		raised bool
-	}{"the hog has the same priority": {100, false}, "it has a lower one": {50, true}} {
-		service := &fakePod{name: "service", request: 100, declared: 500, demand: 10}
+	}{
+		"a look, the hog has the same priority":  {100, false, false},
+		"a look, it has a lower one":             {50, false, true},
+		"a round, the hog has the same priority": {100, true, false},
+		"a round, it has a lower one":            {50, true, true},
+	} {
+		service := &fakePod{name: "service", request: 400, declared: 500, demand: 10}
 		hog := &fakePod{name: "hog", request: 600, declared: 1600, demand: 10, ceiling: 1600, priority: c.hog}
 		w := keeping(service, hog)
 		for range 30 {
@@ -288,21 +294,35 @@ func TestFullNodesRaiseNone(t *testing.T) {
 		}
 		hog.demand = 8000
 		w.lookAndRun()
-		for range 2 {
-			service.demand, service.bursts = 400, 0.5
-			w.pass(w.cfg.LookInterval)
+		service.demand = 400
+		w.pass(w.cfg.LookInterval)
+		w.look()
+		service.bursts = 0.5
+		w.pass(w.cfg.LookInterval)
+		if c.round {
+			w.state.look = lookState{busy: w.state.look.busy} // a recording leaves the rest out
+			if out := w.round(); out.Node.Price > 0 {
+				t.Fatalf("%s: the price is %v", name, out.Node.Price)
+			}
+		} else {
 			w.look()
 		}
-		if got := service.limit > service.declared; got != c.raised || !w.state.full {
-			t.Errorf("%s: the service has %v; the node is full: %v", name, service.limit, w.state.full)
+		if got := service.limit > service.declared; got != c.raised || w.state.fullAt.IsZero() {
+			t.Errorf("%s: the service has %v; the node is full: %v", name, service.limit, !w.state.fullAt.IsZero())
 		}
-		if c.raised {
+		if c.raised || c.round {
 			continue
 		}
 		hog.demand = 10
 		w.pass(w.cfg.LookInterval)
 		if w.look(); service.limit <= service.declared {
 			t.Errorf("%s: beside idle CPU the service has %v", name, service.limit)
+		}
+	}
+	s := State{fullAt: epoch}
+	for after, want := range map[time.Duration]bool{200 * time.Millisecond: true, 2 * time.Second: false} {
+		if s.last.Node.At = epoch.Add(after); s.mayRevoke(DefaultConfig()) != want {
+			t.Errorf("%v after the last look a round takes the node to be full: %v", after, !want)
 		}
 	}
 }
@@ -391,8 +411,8 @@ func TestServicesKeepRaises(t *testing.T) {
 		w.pass(w.cfg.LookInterval)
 		w.look()
 	}
-	if before < 1000 || service.limit != before || !w.state.full {
-		t.Errorf("the limit was %v and is %v; the node is full: %v", before, service.limit, w.state.full)
+	if before < 1000 || service.limit != before || w.state.fullAt.IsZero() {
+		t.Errorf("the limit was %v and is %v; the node is full: %v", before, service.limit, !w.state.fullAt.IsZero())
 	}
 }
 

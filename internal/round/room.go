@@ -79,7 +79,7 @@ func (b *bidder) worthwhile(cfg Config, to cpu.Milli) bool {
 	if b.published > b.limit {
 		return to > b.published+b.published/4
 	}
-	return b.isThrottled() || to == b.bid.Ceiling || to > b.limit+b.limit/4
+	return b.isThrottled() && differs(b.limit, to, cfg.PublishBand) || to == b.bid.Ceiling || to > b.limit+b.limit/4
 }
 
 // usesUpItsLimit says whether a pod takes all that its limit allows: it saturates, was throttled nearly always in the

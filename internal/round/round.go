@@ -62,7 +62,7 @@ type State struct {
 	releases     releases
 	disagreement disagreement.State
 	raises       map[string]disagreement.Raise // above declared limits, by UID
-	full         bool                          // the last look found hardly any idle CPU
+	fullAt       time.Time                     // of the last look, if that found hardly any idle CPU
 	fullFor      time.Duration                 // looks since the first such one
 }
 
@@ -178,12 +178,12 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	s.setRoom(book, out.Node, perBudget)
 
 	s.noteRaises(cfg, in.Pods, book)
+	s.look = lookState{pods: in.Pods, rates: rates.Pods, node: out.Node, book: book, busy: s.look.busy}
 	out.Decisions = decide(cfg, in, rates.Pods, book, s) // decision
-	look := lookState{pods: in.Pods, rates: rates.Pods, node: out.Node, book: book}
-	s.look = newLookState(cfg, s, in, out.Decisions, look)
+	s.look = newLookState(cfg, s, in, out.Decisions, s.look)
 	s.addNewPods(cfg, before, in.Sample, &out)
 	if out.Watch = s.look.watchedPods(); len(out.Watch) == 0 { // no look follows
-		s.full, s.fullFor = false, 0
+		s.fullAt, s.fullFor = time.Time{}, 0
 	}
 	return s, out
 }
