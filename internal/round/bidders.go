@@ -27,6 +27,7 @@ type bidder struct {
 	keptLimit    cpu.Milli // what the pod keeps, if that is more than its floor
 	idle         cpu.Milli // what idle containers leave of that
 	revocableTo  cpu.Milli // the limit to which its raise may be revoked; 0: it may not
+	whenBusy     cpu.Milli // what it keeps once it needs that
 	revoked      bool      // its raise was revoked: the declared limit is its ceiling
 	takesAll     bool      // its raise may be revoked before a look sees that it takes all it can get
 	// The highest throttle ratio among its containers: smoothed, and of the last tick.

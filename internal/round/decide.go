@@ -86,11 +86,7 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 	switch {
 	case bound == market.ByNothing:
 		target = s.uncappedLimit(cfg, b, p.Pod)
-		needs := b.needsMore()
-		if !needs && !p.IncreaseOnNeed && b.throttleRatio >= needThrottleRatio {
-			target, needs = min(target, b.declared), true // it was throttled until it became idle
-		}
-		if target < current || !needs || !b.worthwhile(cfg, target) {
+		if target < current || !b.needsMore() || !b.worthwhile(cfg, target) {
 			target = max(current, b.published).Clamp(b.minLimit, b.bid.Ceiling)
 		}
 	case target > current && b.saturating && s.gauge.fullFor < cfg.Onset: // others may still be on their way down

@@ -29,6 +29,10 @@ func (s *State) keepDeclared(cfg Config, in Input, rates sense.Rates, node NodeD
 	for i, k := range s.disagreement.Keep(cfg.Disagreement, s.solver, t) {
 		if b, p := &book[i], &pods[i]; b.managed {
 			b.revoked = s.raises[in.Pods[b.pod].UID].RevokedFor() > 0
+			b.whenBusy = min(k.Limit.RoundDown(cpu.Quantum), b.bid.Ceiling)
+			if !b.needsMore() && s.price.inForce > 0 { // a resize costs CPU that others wait for
+				k.Limit = min(k.Limit, max(b.limit, b.published))
+			}
 			if limit := min(k.Limit.RoundDown(cpu.Quantum), b.bid.Ceiling); limit > b.minLimit {
 				b.minLimit, b.keptLimit = limit, limit
 			}

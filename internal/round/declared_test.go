@@ -83,6 +83,41 @@ func TestSaturatingPodsLeaveAShare(t *testing.T) {
 	}
 }
 
+// TestIdlePodsKeepTheirLimit: a pod that stops below its declared limit has that again once it needs more, from the next look
+// on, or no price is in force. Until then it is not raised.
+func TestIdlePodsKeepTheirLimit(t *testing.T) {
+	for name, again := range map[string]func(w *world, service, hog, other *fakePod){
+		"no price": func(w *world, service, _, other *fakePod) {
+			service.demand, other.demand = 10, 10
+			for w.state.price.inForce > 0 {
+				w.second()
+			}
+			w.second()
+		},
+		"a round": func(w *world, _, hog, _ *fakePod) { hog.demand = 8000; w.second() },
+		"a look":  func(w *world, _, hog, _ *fakePod) { hog.demand = 8000; w.pass(w.cfg.LookInterval); w.look() },
+	} {
+		service := &fakePod{name: "service", request: 1000, declared: 1500, demand: 1300}
+		hog := &fakePod{name: "hog", request: 100, declared: 1200, demand: 8000}
+		other := &fakePod{name: "other", request: 100, declared: 1200, demand: 8000}
+		w := keeping(service, hog, other)
+		for range 90 {
+			w.second()
+		}
+		capped := hog.limit
+		hog.demand = 10
+		for range 60 {
+			w.second()
+		}
+		if capped >= hog.declared || hog.limit != capped {
+			t.Errorf("%s: the hog was capped at %v, and has %v while it is idle", name, capped, hog.limit)
+		}
+		if again(w, service, hog, other); hog.limit < hog.declared {
+			t.Errorf("%s: the hog has %v", name, hog.limit)
+		}
+	}
+}
+
 // TestEachContainerKeepsItsDeclaredLimit: the price lowers a raised container, and not the idle one beside it.
 func TestEachContainerKeepsItsDeclaredLimit(t *testing.T) {
 	pod := PodInput{Pod: demand.Pod{UID: "p", Budget: 240, Containers: []demand.Container{

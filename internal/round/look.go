@@ -265,6 +265,7 @@ func (s *State) raise(cfg Config, o observed) (d Decision, raises bool) {
 	}
 	b.throttleRatio, b.usage, b.needs, b.brief = max(b.throttleRatio, needThrottleRatio), o.usage, o.needs, true
 	b.latestThrottleRatio = max(b.latestThrottleRatio, o.throttled) // the controller goes by it
+	b.minLimit = max(b.minLimit, b.whenBusy)
 	d = decideOne(cfg, s.withNewPods(), pod, s.look.rates[b.pod], b)
 	if d.Limit <= b.limit || !differs(d.Limit, max(b.limit, b.published), cfg.PublishBand) {
 		return d, false
