@@ -218,7 +218,7 @@ func TestIdlePodsBindNothing(t *testing.T) {
 		"idle":                          {10, 0, false, 100, 4000, false},
 		"busy":                          {400, 0, false, 100, 4000, true},
 		"throttled":                     {10, 0.1, false, 100, 4000, true},
-		"revoked":                       {400, 0.1, true, 500, 500, false},
+		"revoked":                       {400, 0.1, true, 600, 600, false},
 		"revoked, and below that limit": {400, 0.1, true, 100, 600, true},
 	} {
 		b := bidder{
