@@ -150,22 +150,38 @@ func TestALargerShareIsUsedAtOnce(t *testing.T) {
 }
 
 // TestHangsAlone: while resizes behind hanging and dead webhooks, on the same node and under the default
-// budgets, are not answered, healthy pods are resized as if there were none of them.
+// budgets, are not answered, healthy pods are resized as if there were none of them. A dead webhook fails one
+// attempt after the other: each of the first two failures frees a worker for one more, and the third opens the
+// breaker.
 func TestHangsAlone(t *testing.T) {
+	workers := int64(flowcontrol.DefaultConfig().NamespaceWorkers)
 	for name, sick := range map[string]struct {
-		pods  int
-		hangs time.Duration
-	}{"none": {0, 0}, "8 that hang": {8, podresize.Timeout}, "32 that hang": {32, podresize.Timeout}, "150 that fail": {150, 0}} {
+		pods     int
+		fails    time.Duration // later than the attempt before
+		attempts int64         // at most, until the breaker opens
+	}{
+		"none": {0, 0, 0}, "8 that hang": {8, podresize.Timeout, workers}, "32 that hang": {32, podresize.Timeout, workers},
+		"150 that fail": {150, time.Millisecond, workers + 2},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var tries, healthy atomic.Int64
+				var mu sync.Mutex
+				var tries, underWay, most, healthy int64
 				b := newBench(flowcontrol.DefaultConfig(), func(pod *corev1.Pod) podresize.Result {
+					mu.Lock()
+					defer mu.Unlock()
 					if pod.Namespace == "healthy" {
-						healthy.Add(1)
+						healthy++
 						return podresize.Result{Outcome: podresize.Accepted}
 					}
-					tries.Add(1)
-					time.Sleep(sick.hangs) // of the clock of the bubble
+					tries++
+					underWay++
+					most = max(most, underWay)
+					takes := time.Duration(tries) * sick.fails
+					mu.Unlock()
+					time.Sleep(takes) // of the clock of the bubble
+					mu.Lock()
+					underWay--
 					return podresize.Result{Outcome: podresize.Unavailable, WebhookFailed: true}
 				})
 				ctx, cancel := context.WithCancel(t.Context())
@@ -182,15 +198,20 @@ func TestHangsAlone(t *testing.T) {
 				}
 				b.Replace("n", 1, list, exists)
 				synctest.Wait()
-				if healthy.Load() != 5 {
-					t.Errorf("%d of 5 healthy pods are resized at once, beside %d attempts", healthy.Load(), tries.Load())
+				mu.Lock()
+				if healthy != 5 {
+					t.Errorf("%d of 5 healthy pods are resized at once, beside %d attempts", healthy, tries)
 				}
-				if most := int64(flowcontrol.DefaultConfig().NamespaceWorkers); tries.Load() > most {
-					t.Errorf("%d attempts in one namespace at once, want at most %d", tries.Load(), most)
-				}
+				mu.Unlock()
+				time.Sleep(time.Second)
 				cancel()
 				synctest.Wait()
-				if sick.hangs > 0 {
+				mu.Lock()
+				if most > workers || tries > sick.attempts {
+					t.Errorf("%d attempts in one namespace, %d at once; want at most %d, %d at once", tries, most, sick.attempts, workers)
+				}
+				mu.Unlock()
+				if sick.fails > time.Second {
 					select {
 					case <-ended:
 						t.Error("ended while resizes are under way")
