@@ -21,8 +21,16 @@ var charts = map[string]func(*Facts, *panel){
 	"quota":    drawQuota,
 }
 
-// colors of the runs, the last one first: MBCAS is green.
-var colors = []color.RGBA{green, grey, orange}
+// colorOf is the colour of a run: runs of one policy have the same.
+func colorOf(r script.Run) color.RGBA {
+	switch {
+	case r.NoLimits:
+		return orange
+	case r.Mode == "enforce":
+		return green
+	}
+	return grey
+}
 
 // draw draws the panels of the script below one another to path.svg and path.png.
 func (f *Facts) draw(path string) error {
@@ -75,12 +83,11 @@ func hog(s script.Step) string     { return s.Hog }
 
 func usage(s recorder.Sample) (float64, bool) { return s.Usage.Cores(), true }
 
-// each draws a series for every run, in its colour: a value of the service that each phase is about.
+// each draws a series for every run: a value of the service that each phase is about.
 func (f *Facts) each(p *panel, draw func(color.RGBA) plotter.Line, value func(recorder.Sample) (float64, bool)) {
-	for i, r := range f.Script.Runs {
+	for _, r := range f.Script.Runs {
 		if played := f.run(r.Name); played != nil {
-			c := colors[(len(f.Script.Runs)-1-i)%len(colors)]
-			p.series(r.Title, draw(c), lines(played, service, value)...)
+			p.series(r.Title, draw(colorOf(r)), lines(played, service, value)...)
 		}
 	}
 }

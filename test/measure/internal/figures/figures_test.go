@@ -3,9 +3,11 @@ package figures
 import (
 	"bytes"
 	"encoding/json"
+	"image/color"
 	"image/png"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -331,6 +333,20 @@ func TestUnknownFigures(t *testing.T) {
 		if err := Check(&s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
+	}
+}
+
+// TestColors: a picture draws the runs of one policy, and no others, in one colour.
+func TestColors(t *testing.T) {
+	s, err := script.Open(scripts.Files, "demo")
+	must.Succeed(t, err)
+	policies := map[color.RGBA][]string{}
+	for _, r := range s.Runs {
+		policies[colorOf(r)] = append(policies[colorOf(r)], r.Name)
+	}
+	want := map[color.RGBA][]string{orange: {"no_limit"}, grey: {"static_first", "static"}, green: {"mbcas"}}
+	if !reflect.DeepEqual(policies, want) {
+		t.Errorf("runs by colour %v, want %v", policies, want)
 	}
 }
 
