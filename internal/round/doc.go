@@ -19,7 +19,7 @@
 //   - PriceFallsLate: the price rises at once. It falls when a lower price has sufficed for FallDelay, or when CPU lies
 //     idle beside a throttled pod.
 //   - BurstsMoveNoLimit: it waits longer to fall while its last falls came too early.
-//   - IdlePodsBindNothing: a price that caps idle pods alone, or pods that wait for a raise, counts as none.
+//   - IdlePodsBindNothing: a price that caps idle pods alone, or pods whose raise was revoked, counts as none.
 //   - NoPriceAboveTheShare: while all demands just fit, no price stays at which a pod has less than its share.
 //   - PriceLeavesTheShare, SharePriceIsHighest, CapBandMayUseTheReserve: what docs/theory.md says of the price over
 //     time.

@@ -50,8 +50,8 @@ func (p price) capsOne(cfg Config, book []bidder) bool {
 	return p.inForce > 0 && slices.ContainsFunc(book, func(b bidder) bool {
 		bound := b.bound(cfg, p.inForce)
 		busy := b.latestThrottleRatio > 0 || b.usage.Cores() > stoppedShare*min(b.limit, b.bid.Demand).Cores()
-		most := b.revoked && b.minLimit >= b.bid.Ceiling
-		return b.managed && busy && !most && (bound == market.ByPrice || bound == market.ByFloor)
+		hasMost := b.revoked && b.minLimit >= b.bid.Ceiling
+		return b.managed && busy && !hasMost && (bound == market.ByPrice || bound == market.ByFloor)
 	})
 }
 
