@@ -68,8 +68,7 @@ func (s *State) noteFull(cfg Config, elapsed time.Duration) {
 	}
 }
 
-// mayRevoke says whether raises may be revoked: the node has just become full, as a look found since the last round or just
-// before it.
+// mayRevoke says whether raises may be revoked: a look, just before the last round or since, found the node full, not for long.
 func (s *State) mayRevoke(cfg Config) bool {
 	return cfg.Disagreement.Enabled() && s.last.Node.At.Sub(s.fullAt) < longestLook && max(s.fullFor, s.gauge.fullFor) < cfg.Onset
 }
@@ -87,7 +86,7 @@ func (s *State) revoke(cfg Config, seen []observed) (d Decision, revoked bool) {
 	highest := 0.0
 	for _, o := range seen {
 		b := &s.look.book[o.index]
-		begun := b.usage.Cores() < nearLimit*b.declared.Cores() && s.fullFor > 0
+		begun := o.usage > 2*b.bid.Demand && s.fullFor > 0
 		saw := (begun || o.throttled >= nearlyAlways) && o.usage.Cores() >= nearlyUsedUp*b.limit.Cores()
 		pod := &s.look.pods[b.pod]
 		may := b.revocableTo > 0 && (saw || b.takesAll && s.fullFor > 0) && !s.look.decided[pod.UID]

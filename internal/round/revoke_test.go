@@ -202,18 +202,21 @@ func TestContainersAreRevoked(t *testing.T) {
 }
 
 // TestBegunPodsAreRevoked: a look cannot see throttled what a full node leaves less than its limit. It revokes the raise of
-// such a pod if that was idle in the last round and uses up its limit.
+// such a pod if that has just begun, as it uses more than twice its mean demand, and uses up its limit.
 func TestBegunPodsAreRevoked(t *testing.T) {
 	p := PodInput{Pod: demand.Pod{UID: "p", Containers: []demand.Container{
 		demand.Container{Name: "a", Declared: 1200, Limit: 1900}.Within(600, 4000),
 	}}}
 	for name, c := range map[string]struct {
-		before, usage cpu.Milli
-		want          bool
-	}{"it has begun": {5, 1600, true}, "it was busy": {800, 1600, false}, "it uses less": {5, 1300, false}} {
+		before, mean, usage cpu.Milli
+		want                bool
+	}{
+		"it has begun": {5, 100, 1600, true}, "it was busy": {800, 900, 1600, false}, "it uses less": {5, 100, 1300, false},
+		"it began in the last round": {1600, 500, 1600, true},
+	} {
 		b := bidder{
 			managed: true, limit: 1900, published: 1900, declared: 1200, minLimit: 1200, usage: c.before, revocableTo: 1200,
-			bid: market.Bid{Budget: 600, Demand: 100, Floor: 600, Ceiling: 4000},
+			bid: market.Bid{Budget: 600, Demand: c.mean, Floor: 600, Ceiling: 4000},
 		}
 		s := State{fullAt: epoch, fullFor: DefaultConfig().LookInterval, raises: map[string]disagreement.Raise{}, solver: new(market.Solver)}
 		s.look = lookState{pods: []PodInput{p}, book: []bidder{b}, rates: make([]sense.PodRates, 1), decided: map[string]bool{}}
