@@ -86,6 +86,9 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 	switch {
 	case bound == market.ByNothing:
 		target = s.uncappedLimit(cfg, b, p.Pod)
+		if target > b.declared && !differs(b.declared, target, cfg.PublishBand) { // it could not be lowered again
+			target = b.declared
+		}
 		if target < current || !b.needsMore() || !b.worthwhile(cfg, target) {
 			target = max(current, b.published).Clamp(b.minLimit, b.bid.Ceiling)
 		}
@@ -101,8 +104,7 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 
 // whileDemandsFit is the limit of a capped pod that the price would lower to target. While all demands fit the supply,
 // the price in force is one from before, and a lower limit would give CPU to no pod. So no decrease is published, and one
-// on its way ends where the limit is; if they fit barely it goes on, as demands around the supply would end it and begin
-// it in turn.
+// on its way ends where the limit is; if they fit barely it goes on, as such demands would end it and begin it in turn.
 func (s *State) whileDemandsFit(b *bidder, target cpu.Milli) cpu.Milli {
 	switch {
 	case s.price.slack == scarce:

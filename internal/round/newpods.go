@@ -203,8 +203,7 @@ func enforced(p demand.Pod, rates sense.PodRates, now kernel.PodSample) bool {
 }
 
 // firstThrottling is in which share of periods limited containers were throttled: since the sample before or, of a
-// container that this one did not know, since it started. The counters of one that may have started before say nothing
-// about now.
+// container that this one did not know, since it started. The counters of one that may run for longer tell nothing.
 func firstThrottling(p demand.Pod, rates sense.PodRates, now kernel.PodSample, before kernel.Sample) (o observed) {
 	was := lookedAt(before, now.Pod)
 	of := func(r sense.Rate, g kernel.Group, isNew bool) float64 {

@@ -141,8 +141,7 @@ func sharePrice(solver *market.Solver, p market.Problem) market.Price {
 }
 
 // floorPrice is the price where usage within the floors takes all of the supply: the lowest at which every pod that
-// demands more than its floor has its floor. Every higher price gives the same limits; this one is meaningful, and
-// falls without a jump.
+// demands more than its floor has its floor. Every higher price gives the same limits; this one falls without a jump.
 func floorPrice(book []bidder) market.Price {
 	p := market.Price(0)
 	for _, b := range book {
@@ -238,8 +237,7 @@ func lastTickDemand(cfg Config, b bidder) cpu.Milli {
 // stoppedThreshold is the share of its limit below which a throttled pod cannot have demanded more all the time.
 const stoppedThreshold = 0.85
 
-// lowerEstimates lowers the demands and their estimates to those at which the price was released, so that demand that
-// has ended counts no more.
+// lowerEstimates lowers the demands and their estimates to those at which the price was released: what has ended is gone.
 func lowerEstimates(cfg Config, estimates map[string]demand.Estimate, pods []PodInput, book []bidder) {
 	for i := range book {
 		b := &book[i]

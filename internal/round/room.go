@@ -74,12 +74,14 @@ func (r room) leftByOthers(b *bidder, counted cpu.Milli) cpu.Milli {
 	return max(r.unclaimed+counted, cpu.FromCores(r.perBudget*float64(b.bid.Budget)))
 }
 
-// worthwhile says whether a raise is more than what the demand of the others moves, or what may be lowered again.
+// worthwhile says whether a raise is more than what the demand of the others moves or, of a pod that is throttled most of
+// the time, what may be lowered again. When it begins to be throttled others may begin as well: their demand is not known.
 func (b *bidder) worthwhile(cfg Config, to cpu.Milli) bool {
 	if b.published > b.limit {
 		return to > b.published+b.published/4
 	}
-	return b.isThrottled() && differs(b.limit, to, cfg.PublishBand) || to == b.bid.Ceiling || to > b.limit+b.limit/4
+	less := b.isThrottled() && b.throttleRatio >= mostly && differs(b.limit, to, cfg.PublishBand)
+	return less || to == b.bid.Ceiling || to > b.limit+b.limit/4
 }
 
 // usesUpItsLimit says whether a pod takes all that its limit allows: it saturates, was throttled nearly always in the

@@ -180,6 +180,34 @@ func TestRaisesCanBeTakenBack(t *testing.T) {
 	}
 }
 
+// TestSmallRaisesWait: a pod is raised by more than a quarter, or to its ceiling; by less once it is throttled most of the time.
+func TestSmallRaisesWait(t *testing.T) {
+	for to, want := range map[cpu.Milli][2]bool{1500: {false, true}, 1510: {true, true}, 1400: {true, true}, 1300: {false, false}} {
+		for i, ratio := range []float64{0.49, 0.5} {
+			b := bidder{limit: 1200, throttleRatio: ratio, latestThrottleRatio: 0.9, bid: market.Bid{Ceiling: 1400}}
+			if got := b.worthwhile(DefaultConfig(), to); got != want[i] {
+				t.Errorf("throttled in %v of the periods: a raise from 1200m to %v is worthwhile: %v", ratio, to, got)
+			}
+		}
+	}
+}
+
+// TestNoRaiseEndsJustAboveDeclared: a raise that is within 10 % of the declared limit, and so could not be lowered
+// again, ends at the declared limit.
+func TestNoRaiseEndsJustAboveDeclared(t *testing.T) {
+	c := demand.Container{Name: "c", ID: "c", Request: 50, Declared: 1200, Limit: 600}.Within(0, 8000)
+	for left, want := range map[cpu.Milli]cpu.Milli{1100: 1100, 1200: 1200, 1330: 1200, 1340: 1340} {
+		s := State{estimates: map[string]demand.Estimate{"c": {Mean: 5}}}
+		b := bidder{
+			limit: 600, declared: 1200, usage: 600, leftByOthers: left, needs: []cpu.Milli{2400}, bid: market.Bid{Ceiling: 8000, Demand: 5000},
+			throttleRatio: 0.9, latestThrottleRatio: 0.9,
+		}
+		if got := s.target(DefaultConfig(), &b, PodInput{Pod: demand.Pod{Containers: []demand.Container{c}}}, market.ByNothing); got != want {
+			t.Errorf("the others leave %v: the limit is %v, want %v", left, got, want)
+		}
+	}
+}
+
 // TestContainersAreRaisedByTheirNeeds: a container that is throttled or uses much gets twice its limit or four times what it
 // uses; an idle one beside it keeps its limit, and one below its declared limit may return to it. While a price caps a pod the
 // one that is closest to its limit has what the others leave.
