@@ -53,6 +53,31 @@ func TestTraces(t *testing.T) {
 	}
 }
 
+// TestFreeze: after Freeze every load stays as it is, also that of a container that begins later.
+func TestFreeze(t *testing.T) {
+	now := time.Unix(0, 0)
+	n := &Node{Cores: 64, Now: func() time.Time { return now }}
+	begin := func() *Container { return &Container{Load: New(1, nil, 1)} }
+	wants := func() (list [2]float64) {
+		now = now.Add(time.Second)
+		n.Look(nil)
+		for i, id := range []string{"before", "later"} {
+			list[i] = n.containers[id].want
+		}
+		return list
+	}
+	n.Set("before", 0, begin)
+	n.Look(nil)
+	n.Freeze()
+	n.Set("later", 0, begin)
+	first := wants()
+	for range 3600 { // six bursts, on average
+		if now := wants(); now != first || now[1] == 0 {
+			t.Fatalf("%v, and %v at first", now, first)
+		}
+	}
+}
+
 // TestNode: containers get their part by weight, no more than their quota; one that wants more is throttled.
 func TestNode(t *testing.T) {
 	now := time.Unix(0, 0)

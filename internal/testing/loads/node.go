@@ -29,6 +29,7 @@ type Node struct {
 
 	mu         sync.Mutex
 	began, at  time.Time
+	frozen     bool
 	containers map[string]*Container
 	pods, all  time.Duration
 }
@@ -44,6 +45,9 @@ func (n *Node) Set(id string, limit cpu.Milli, begin func() *Container) {
 	if c == nil {
 		c = begin()
 		n.containers[id] = c
+		if n.frozen {
+			c.Freeze(n.at.Sub(n.began))
+		}
 	}
 	c.Limit = limit
 }
@@ -59,10 +63,11 @@ func (n *Node) Keep(ids map[string]bool) {
 	}
 }
 
-// Freeze has all loads stay as they are.
+// Freeze has all loads stay as they are, and those of containers that begin later as they begin.
 func (n *Node) Freeze() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.frozen = true
 	for _, c := range n.containers {
 		c.Freeze(n.at.Sub(n.began))
 	}
