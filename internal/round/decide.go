@@ -92,8 +92,8 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 		if target < current || !b.needsMore() || !b.worthwhile(cfg, target) {
 			target = max(current, b.published).Clamp(b.minLimit, b.bid.Ceiling)
 		}
-	case target > current && b.saturating && s.gauge.fullFor < cfg.Onset: // others may still be on their way down
-		target = min(target, max(current, b.published, b.minLimit, b.usage+max(0, s.room.idle)))
+	case target > current && b.usesUpItsLimit() && s.gauge.fullFor < cfg.Onset: // others may be on their way down yet
+		target = min(target, max(current, b.published, b.minLimit, b.declared, b.usage+max(0, s.room.idle)))
 	case target < current && bound == market.ByFloor && b.bid.Demand <= target && !differs(target, current, cfg.CapBand):
 		target = max(target, min(current, b.published)) // what it keeps varies with the claims of others
 	case target < current:

@@ -10,12 +10,11 @@ import (
 )
 
 // keepDeclared raises the lowest limit of each managed bidder to what it keeps at any price. That buys nothing.
-func (s *State) keepDeclared(cfg Config, in Input, rates sense.Rates, node NodeDecision, book []bidder) {
+func (s *State) keepDeclared(cfg Config, in Input, rates sense.Rates, full bool, book []bidder) {
 	if !cfg.Disagreement.Enabled() {
 		return
 	}
 	s.disagreement = ofPods(s.disagreement, in.Pods)
-	full := lasted(s.gauge.fullFor, rates.Node.Elapsed, cfg.Onset)
 	pods := make([]disagreement.Pod, len(book))
 	for i := range book {
 		b := &book[i]
@@ -25,7 +24,8 @@ func (s *State) keepDeclared(cfg Config, in Input, rates sense.Rates, node NodeD
 		}
 	}
 	// The kernel divides what nothing else uses, and not what the node allows pods to request.
-	t := disagreement.Tick{Now: in.Now, Elapsed: rates.Node.Elapsed, Supply: in.Node.Capacity - node.System, Pods: pods}
+	left := in.Node.Capacity - cpu.FromCores(s.gauge.system)
+	t := disagreement.Tick{Now: in.Now, Elapsed: rates.Node.Elapsed, Supply: left, Pods: pods}
 	for i, k := range s.disagreement.Keep(cfg.Disagreement, s.solver, t) {
 		if b, p := &book[i], &pods[i]; b.managed {
 			b.revoked = s.raises[in.Pods[b.pod].UID].RevokedFor() > 0

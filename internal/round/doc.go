@@ -6,13 +6,13 @@
 //     times what it uses, or all that the others leave, and no limit falls unless a raise is revoked.
 //   - OnlyCappedPodsAreLowered: a pod that is neither capped nor at its floor or ceiling is never lowered.
 //   - JustAboveItsShareIsNotCapped: an uncapped pod is capped only when its demand clearly exceeds its budget line.
-//   - NoPodIsLoweredWhileDemandsFit: a price from before lowers no pod, and ends decreases in steps.
-//   - DemandsAroundTheSupplyWriteLittle: which costs next to no publications.
+//   - NoPodIsLoweredWhileDemandsFit: a price from before lowers no pod, and ends decreases in steps. That costs next
+//     to no publications (DemandsAroundTheSupplyWriteLittle).
 //   - UncappedPodsAreRaised: an uncapped pod that needs more and does not use up its limit gets its ceiling under a
 //     price.
 //   - RaisesLeaveOthersTheirDemand: while it is not scarce, the containers of a pod that are raised, and the demand of
 //     its others, take no more than other pods leave, or its share if that is more.
-//   - SaturatingPodsGetIdleCPU: under a price a pod that saturates takes no CPU from pods that are on their way down.
+//   - SaturatingPodsGetIdleCPU: under a price a pod that uses up its limit takes no CPU from pods on their way down.
 //   - PastThrottlingRaisesNothing: a pod that was throttled until it became idle is not raised for that.
 //   - FloorsLeaveRoom: where floors exceed the supply, a pod that demands more than its floor gets the floor, and no
 //     other pod is capped.
@@ -69,14 +69,13 @@
 //     others need it; the wait for the next raise doubles while that happens again. Meanwhile pods are raised at the
 //     cost of pods of lower priority alone.
 //   - LooksRaiseAsTheNextRound: an uncapped pod that is throttled gets without a price from a look what the next round
-//     would give it.
-//   - LooksSayThrottled: the decision of a look says how much the pod is throttled.
-//   - StoppedPodFreesItsCPU: when a capped pod stops, the next looks raise throttled ones, and it keeps its limit.
-//   - VanishedPodFreesItsCPU: so they do where its cgroup is gone.
+//     would give it. The decision says how much the pod is throttled (LooksSayThrottled).
+//   - StoppedPodFreesItsCPU, VanishedPodFreesItsCPU: when a capped pod stops, the next looks raise throttled ones. It
+//     keeps its limit.
 //   - LullsAreNotReleases: pauses of uncapped pods lower no price in a look.
 //   - DecreaseIsNoObstacle: a look raises a pod that the round before it lowers.
-//   - NothingToRaiseNothingRead: looks read nothing where no limit could be raised, and at most 32 containers.
-//   - LooksReadIdlePods: they read idle pods, too, as far as new ones leave them room.
+//   - NothingToRaiseNothingRead: looks read nothing where no limit could be raised, and at most 32 containers: those
+//     of idle pods as far as new ones leave them room (LooksReadIdlePods).
 //   - LooksChangeNoEstimate: looks change the estimates of pods that have stopped, and no others.
 //   - BusyPodsStop: only a pod that three looks, or a tick, saw saturate can be seen to stop.
 //   - WrongReleaseIsUndone: when the pod goes on, the next round is at the price of before.

@@ -2,7 +2,6 @@ package round
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -195,9 +194,6 @@ func Look(cfg Config, s State, sample kernel.Sample) (State, Output) {
 	}
 	var decisions []Decision
 	decide := func(d Decision) {
-		if decisions == nil {
-			s.look.decided = maps.Clone(s.look.decided)
-		}
 		s.look.decided[d.UID] = true
 		decisions = append(decisions, d)
 	}

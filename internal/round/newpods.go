@@ -91,7 +91,7 @@ func (s *State) takeIn(
 	if len(l.watched) == 0 {
 		l.sample.Pods = nil // those of the round
 	}
-	l.decided, l.estimates = maps.Clone(l.decided), maps.Clone(s.withNewPods().estimates)
+	l.estimates = maps.Clone(s.withNewPods().estimates)
 	s.raises = maps.Clone(s.raises)
 	var waiting []int // indices into the book
 	for i, p := range l.pods {

@@ -228,16 +228,13 @@ func lastTickDemand(cfg Config, b bidder) cpu.Milli {
 	switch {
 	case b.latestThrottleRatio < cfg.Demand.ThrottleThreshold:
 		return b.latestDemand
-	case b.managed && float64(b.usage) < stoppedThreshold*float64(b.limit):
+	case b.managed && float64(b.usage) < nearlyUsedUp*float64(b.limit):
 		return b.usage
 	}
 	return b.bid.Demand
 }
 
-// stoppedThreshold is the share of its limit below which a throttled pod cannot have demanded more all the time.
-const stoppedThreshold = 0.85
-
-// lowerEstimates lowers the demands and their estimates to those at which the price was released: what has ended is gone.
+// lowerEstimates lowers the demands and their estimates to those at which the price was released: demand has ended.
 func lowerEstimates(cfg Config, estimates map[string]demand.Estimate, pods []PodInput, book []bidder) {
 	for i := range book {
 		b := &book[i]

@@ -68,7 +68,7 @@ func (s *State) noteFull(cfg Config, elapsed time.Duration) {
 	}
 }
 
-// mayRevoke says whether raises may be revoked: a look, just before the last round or since, found the node full, not for long.
+// mayRevoke says whether raises may be revoked: the node has just become full, by a look since the last round or just before.
 func (s *State) mayRevoke(cfg Config) bool {
 	return cfg.Disagreement.Enabled() && s.last.Node.At.Sub(s.fullAt) < longestLook && max(s.fullFor, s.gauge.fullFor) < cfg.Onset
 }

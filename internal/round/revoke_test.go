@@ -14,7 +14,7 @@ import (
 )
 
 // TestRaisesAreRevoked: what a pod has above its declared limit while CPU is idle is revoked by a look, in one
-// step, when others need it: 20 s after it began to spin, and two. It stays while they fit into what the market does not sell.
+// step, when others need it: 20 s after it began to spin, and three. It stays while they fit into what the market does not sell.
 func TestRaisesAreRevoked(t *testing.T) {
 	for name, c := range map[string]struct {
 		spins  int // seconds
@@ -22,9 +22,9 @@ func TestRaisesAreRevoked(t *testing.T) {
 		want   cpu.Milli
 	}{
 		"a service comes":                {20, 400, 1200},
-		"the raise is recent":            {2, 400, 1200},
+		"the raise is recent":            {3, 400, 1200},
 		"the others fit":                 {20, 50, 1700},
-		"they fit beside a recent raise": {2, 50, 1700},
+		"they fit beside a recent raise": {3, 50, 1700},
 	} {
 		service := &fakePod{name: "service", request: 100, declared: 500, demand: 10}
 		hog := &fakePod{name: "hog", request: 600, declared: 1200, demand: 10}
@@ -289,15 +289,15 @@ func TestFullNodesRaiseNone(t *testing.T) {
 		"a round, the hog has the same priority": {100, true, false},
 		"a round, it has a lower one":            {50, true, true},
 	} {
-		service := &fakePod{name: "service", request: 400, declared: 500, demand: 10}
-		hog := &fakePod{name: "hog", request: 600, declared: 1600, demand: 10, ceiling: 1600, priority: c.hog}
+		service := &fakePod{name: "service", request: 250, declared: 300, demand: 10}
+		hog := &fakePod{name: "hog", request: 600, declared: 1750, demand: 10, ceiling: 1750, priority: c.hog}
 		w := keeping(service, hog)
 		for range 30 {
 			w.lookAndRun()
 		}
 		hog.demand = 8000
 		w.lookAndRun()
-		service.demand = 400
+		service.demand = 300
 		w.pass(w.cfg.LookInterval)
 		w.look()
 		service.bursts = 0.5

@@ -33,8 +33,7 @@ func (s *State) partsInNeed(cfg Config, b *bidder, p demand.Pod, published map[s
 // others of the pod demand. Under a price that caps a pod, one that uses up its limit gets what the others leave: a higher
 // limit would take more from them until the price caps the pod, seconds later.
 func (s *State) mostRaised(cfg Config, b *bidder) cpu.Milli {
-	usesUp := b.usesUpItsLimit() || b.usesUp() && b.latestThrottleRatio >= mostly
-	if !cfg.BoundRaises || s.price.binds && !b.brief && !usesUp {
+	if !cfg.BoundRaises || s.price.binds && !b.brief && !b.usesUpItsLimit() {
 		return math.MaxInt32
 	}
 	return b.leftByOthers
@@ -74,27 +73,31 @@ func (r room) leftByOthers(b *bidder, counted cpu.Milli) cpu.Milli {
 	return max(r.unclaimed+counted, cpu.FromCores(r.perBudget*float64(b.bid.Budget)))
 }
 
-// worthwhile says whether a raise is more than what the demand of the others moves or, of a pod that is throttled most of
-// the time, what may be lowered again. When it begins to be throttled others may begin as well: their demand is not known.
+// worthwhile says whether a raise is more than what the demand of the others moves and, of a throttled pod, than what may
+// be lowered again: others may begin with it, and their demand is not known. One that is throttled most of the time
+// waits no longer.
 func (b *bidder) worthwhile(cfg Config, to cpu.Milli) bool {
-	if b.published > b.limit {
+	least := b.limit / 4
+	switch throttled := b.isThrottled(); {
+	case b.published > b.limit:
 		return to > b.published+b.published/4
+	case throttled && b.throttleRatio >= mostly:
+		return to == b.bid.Ceiling || differs(b.limit, to, cfg.PublishBand)
+	case throttled:
+		least = b.limit / 2
 	}
-	less := b.isThrottled() && b.throttleRatio >= mostly && differs(b.limit, to, cfg.PublishBand)
-	return less || to == b.bid.Ceiling || to > b.limit+b.limit/4
+	return to == b.bid.Ceiling || to > b.limit+least
 }
 
-// usesUpItsLimit says whether a pod takes all that its limit allows: it saturates, was throttled nearly always in the
-// last tick or most of the time before, or it pauses and did so until a moment ago. One that saturates on a full node is
-// hardly throttled, as the others leave it no more.
+// usesUpItsLimit says whether a pod takes all that its limit allows: it saturates, is throttled most of the time, or it
+// pauses and was throttled so until a moment ago. One that saturates on a full node is hardly throttled, as the others
+// leave it no more.
 func (b *bidder) usesUpItsLimit() bool {
 	throttled := b.throttleRatio >= mostly
 	pauses := throttled && b.bid.Demand.Cores() >= max(nearlyUsedUp*b.limit.Cores(), 2*b.usage.Cores())
-	return b.saturating || pauses || b.usesUp() && (throttled || b.latestThrottleRatio >= nearlyAlways)
+	usesUp := b.usage.Cores() >= nearlyUsedUp*b.limit.Cores()
+	return b.saturating || pauses || usesUp && (throttled || b.latestThrottleRatio >= mostly)
 }
 
-func (b *bidder) usesUp() bool { return b.usage.Cores() >= nearlyUsedUp*b.limit.Cores() }
-
-// mostly is a throttle ratio, smoothed or that of a tick; nearlyAlways is that of a tick, and nearlyUsedUp a demand as a
-// share of the limit.
+// mostly and nearlyAlways are throttle ratios; nearlyUsedUp is usage or demand as a share of the limit.
 const mostly, nearlyAlways, nearlyUsedUp = 0.5, 0.9, 0.75

@@ -79,20 +79,31 @@ func TestLimitsNotInForceStay(t *testing.T) {
 	}
 }
 
-// TestSaturatingPodsGetIdleCPU: a capped pod that saturates gets what is idle, as far as its budget buys that; on a node that
-// has been full for Onset, what its budget buys.
+// TestSaturatingPodsGetIdleCPU: a capped pod that saturates, or uses up its limit, gets what is idle and at least its declared
+// limit, as far as its budget buys that; on a node that has been full for Onset, and another pod at once, what its budget buys.
 func TestSaturatingPodsGetIdleCPU(t *testing.T) {
 	for budget, want := range map[market.Budget]map[cpu.Milli]cpu.Milli{
 		1000: {0: 700, 350: 1050, 4000: 4000}, 240: {0: 700, 350: 1050, 4000: 1200}, 100: {0: 500, 350: 500, 4000: 500},
 	} {
 		b := bidder{
-			limit: 700, published: 700, usage: 700, throttleRatio: 0.4, latestThrottleRatio: 0.4, saturating: true,
+			limit: 700, published: 700, usage: 700, throttleRatio: 0.4, latestThrottleRatio: 0.4,
 			bid: market.Bid{Budget: budget, Demand: 2000, Floor: 100, Ceiling: 4000},
 		}
 		for idle, want := range want {
 			s := State{price: price{inForce: 0.2, binds: true}, room: room{idle: idle}}
-			if got := s.target(DefaultConfig(), &b, PodInput{}, market.ByPrice); got != want {
-				t.Errorf("budget %d, %v idle: %v, want %v", budget, idle, got, want)
+			if got := s.target(DefaultConfig(), &b, PodInput{}, market.ByPrice); got != b.bid.Limit(0.2) {
+				t.Errorf("budget %d, hardly throttled: %v, want its line %v", budget, got, b.bid.Limit(0.2))
+			}
+			saturates, usesUp := b, b
+			saturates.saturating, usesUp.latestThrottleRatio = true, 0.5
+			for _, b := range []bidder{saturates, usesUp} {
+				if got := s.target(DefaultConfig(), &b, PodInput{}, market.ByPrice); got != want {
+					t.Errorf("budget %d, %v idle, saturating %v: %v, want %v", budget, idle, b.saturating, got, want)
+				}
+				b.declared = 900
+				if got, want := s.target(DefaultConfig(), &b, PodInput{}, market.ByPrice), min(max(want, 900), b.bid.Limit(0.2)); got != want {
+					t.Errorf("budget %d, %v idle, 900m declared: %v, want %v", budget, idle, got, want)
+				}
 			}
 			s.gauge.fullFor = time.Minute
 			if got := s.target(DefaultConfig(), &b, PodInput{}, market.ByPrice); got != b.bid.Limit(0.2) {
@@ -180,11 +191,15 @@ func TestRaisesCanBeTakenBack(t *testing.T) {
 	}
 }
 
-// TestSmallRaisesWait: a pod is raised by more than a quarter, or to its ceiling; by less once it is throttled most of the time.
+// TestSmallRaisesWait: a pod is raised by more than a quarter, one that is throttled by more than half, or to its ceiling;
+// by less once it is throttled most of the time.
 func TestSmallRaisesWait(t *testing.T) {
-	for to, want := range map[cpu.Milli][2]bool{1500: {false, true}, 1510: {true, true}, 1400: {true, true}, 1300: {false, false}} {
-		for i, ratio := range []float64{0.49, 0.5} {
-			b := bidder{limit: 1200, throttleRatio: ratio, latestThrottleRatio: 0.9, bid: market.Bid{Ceiling: 1400}}
+	for to, want := range map[cpu.Milli][3]bool{
+		1300: {false, false, false}, 1400: {true, true, true}, 1500: {false, false, true}, 1510: {true, false, true},
+		1800: {true, false, true}, 1810: {true, true, true},
+	} {
+		for i, ratio := range []float64{0, 0.49, 0.5} {
+			b := bidder{limit: 1200, throttleRatio: ratio, latestThrottleRatio: ratio, bid: market.Bid{Ceiling: 1400}}
 			if got := b.worthwhile(DefaultConfig(), to); got != want[i] {
 				t.Errorf("throttled in %v of the periods: a raise from 1200m to %v is worthwhile: %v", ratio, to, got)
 			}

@@ -162,7 +162,7 @@ func Run(cfg Config, s State, in Input) (State, Output) {
 	book, skipped := bidders(cfg.Demand, in.Pods, rates.Pods, s.estimates, warm)
 	out.Skipped = skipped
 
-	s.keepDeclared(cfg, in, rates, out.Node, book)
+	s.keepDeclared(cfg, in, rates, full, book)
 	if !s.priced && in.PriceBeforeKnown {
 		s.price, s.priced = price{inForce: in.PriceBefore}, true
 	}
