@@ -96,8 +96,8 @@ func (l *roundLoop) publishBetweenRounds(now time.Time, out round.Output) {
 	l.raise(&roundResult{At: now, Snapshot: l.watched, Output: out})
 }
 
-// recoverLook is deferred: after a panic there are no looks until the next round. A look replaces what its
-// state holds, so the state of the round is whole.
+// recoverLook is deferred: after a panic there are no looks until the next round. A look changes in place only
+// what that round makes anew.
 func (l *roundLoop) recoverLook() {
 	if r := recover(); r != nil {
 		l.watch, l.watched = nil, nil

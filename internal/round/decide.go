@@ -80,7 +80,9 @@ func limits(cfg Config, s State, p PodInput, b bidder, d Decision) (cpu.Milli, [
 // An uncapped pod is not lowered, unless its raise is revoked. The price counts on its demand, which is a mean; its
 // bursts beyond that come at other times than those of its neighbours, and a burst that lasts becomes demand. It is
 // raised only when it needs more: each increase costs a resize, which would delay others. Its published limit stays,
-// applied or not. A capped pod that demands no more than it keeps is not lowered by less than CapBand.
+// applied or not. A capped pod that demands no more than it keeps is not lowered by less than CapBand. One that uses up its
+// limit rises above its declared limit by idle CPU alone until the node has been full for Onset: others may not have been
+// lowered yet.
 func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cpu.Milli {
 	current, target := b.limit, max(b.bid.Limit(s.price.inForce)+b.idle, b.minLimit)
 	switch {
@@ -92,7 +94,7 @@ func (s *State) target(cfg Config, b *bidder, p PodInput, bound market.Bound) cp
 		if target < current || !b.needsMore() || !b.worthwhile(cfg, target) {
 			target = max(current, b.published).Clamp(b.minLimit, b.bid.Ceiling)
 		}
-	case target > current && b.usesUpItsLimit() && s.gauge.fullFor < cfg.Onset: // others may be on their way down yet
+	case target > current && b.usesUpItsLimit() && s.gauge.fullFor < cfg.Onset:
 		target = min(target, max(current, b.published, b.minLimit, b.declared, b.usage+max(0, s.room.idle)))
 	case target < current && bound == market.ByFloor && b.bid.Demand <= target && !differs(target, current, cfg.CapBand):
 		target = max(target, min(current, b.published)) // what it keeps varies with the claims of others

@@ -3,7 +3,7 @@
 //
 // What it promises, each a test of the same name:
 //   - IdleNodeThrottlesNoPod: while CPU is not scarce, the limit of every managed pod that needs more is nearly four
-//     times what it uses, or all that the others leave, and no limit falls unless a raise is revoked.
+//     times what it uses, or all that the others leave if that is worthwhile, and no limit falls unless a raise is revoked.
 //   - OnlyCappedPodsAreLowered: a pod that is neither capped nor at its floor or ceiling is never lowered.
 //   - JustAboveItsShareIsNotCapped: an uncapped pod is capped only when its demand clearly exceeds its budget line.
 //   - NoPodIsLoweredWhileDemandsFit: a price from before lowers no pod, and ends decreases in steps. That costs next
@@ -12,7 +12,8 @@
 //     price.
 //   - RaisesLeaveOthersTheirDemand: while it is not scarce, the containers of a pod that are raised, and the demand of
 //     its others, take no more than other pods leave, or its share if that is more.
-//   - SaturatingPodsGetIdleCPU: under a price a pod that uses up its limit takes no CPU from pods on their way down.
+//   - SaturatingPodsGetIdleCPU: under a price a pod that uses up its limit rises above its declared limit by idle CPU
+//     alone, until the node has been full for Onset.
 //   - PastThrottlingRaisesNothing: a pod that was throttled until it became idle is not raised for that.
 //   - FloorsLeaveRoom: where floors exceed the supply, a pod that demands more than its floor gets the floor, and no
 //     other pod is capped.

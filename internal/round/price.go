@@ -234,7 +234,7 @@ func lastTickDemand(cfg Config, b bidder) cpu.Milli {
 	return b.bid.Demand
 }
 
-// lowerEstimates lowers the demands and their estimates to those at which the price was released: demand has ended.
+// lowerEstimates lowers the demands and their estimates to those at which the price was released.
 func lowerEstimates(cfg Config, estimates map[string]demand.Estimate, pods []PodInput, book []bidder) {
 	for i := range book {
 		b := &book[i]

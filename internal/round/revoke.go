@@ -68,7 +68,8 @@ func (s *State) noteFull(cfg Config, elapsed time.Duration) {
 	}
 }
 
-// mayRevoke says whether raises may be revoked: the node has just become full, by a look since the last round or just before.
+// mayRevoke says whether raises may be revoked: the last look, at most a second before the last round, found the node full,
+// and it has not been full for Onset.
 func (s *State) mayRevoke(cfg Config) bool {
 	return cfg.Disagreement.Enabled() && s.last.Node.At.Sub(s.fullAt) < longestLook && max(s.fullFor, s.gauge.fullFor) < cfg.Onset
 }

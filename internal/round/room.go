@@ -73,9 +73,9 @@ func (r room) leftByOthers(b *bidder, counted cpu.Milli) cpu.Milli {
 	return max(r.unclaimed+counted, cpu.FromCores(r.perBudget*float64(b.bid.Budget)))
 }
 
-// worthwhile says whether a raise is more than what the demand of the others moves and, of a throttled pod, than what may
-// be lowered again: others may begin with it, and their demand is not known. One that is throttled most of the time
-// waits no longer.
+// worthwhile says whether a raise is large enough: more than a quarter, as the demand of the others moves what they leave.
+// When a pod begins to be throttled others may begin, too, and their demand is not known: if they leave little, more than
+// half. One that is throttled most of the time is raised by as little as can be lowered again.
 func (b *bidder) worthwhile(cfg Config, to cpu.Milli) bool {
 	least := b.limit / 4
 	switch throttled := b.isThrottled(); {
@@ -83,20 +83,20 @@ func (b *bidder) worthwhile(cfg Config, to cpu.Milli) bool {
 		return to > b.published+b.published/4
 	case throttled && b.throttleRatio >= mostly:
 		return to == b.bid.Ceiling || differs(b.limit, to, cfg.PublishBand)
-	case throttled:
+	case throttled && b.leftByOthers <= b.limit+b.limit/2:
 		least = b.limit / 2
 	}
 	return to == b.bid.Ceiling || to > b.limit+least
 }
 
-// usesUpItsLimit says whether a pod takes all that its limit allows: it saturates, is throttled most of the time, or it
-// pauses and was throttled so until a moment ago. One that saturates on a full node is hardly throttled, as the others
-// leave it no more.
+// usesUpItsLimit says whether a pod takes all that its limit allows: it saturates; or it uses most of its limit and is
+// throttled most of the time, before or in the last tick; or it pauses after that. One that saturates on a full node is
+// hardly throttled, as the others leave it no more.
 func (b *bidder) usesUpItsLimit() bool {
-	throttled := b.throttleRatio >= mostly
-	pauses := throttled && b.bid.Demand.Cores() >= max(nearlyUsedUp*b.limit.Cores(), 2*b.usage.Cores())
+	mostlyThrottled := b.throttleRatio >= mostly
+	pauses := mostlyThrottled && b.bid.Demand.Cores() >= max(nearlyUsedUp*b.limit.Cores(), 2*b.usage.Cores())
 	usesUp := b.usage.Cores() >= nearlyUsedUp*b.limit.Cores()
-	return b.saturating || pauses || usesUp && (throttled || b.latestThrottleRatio >= mostly)
+	return b.saturating || pauses || usesUp && (mostlyThrottled || b.latestThrottleRatio >= mostly)
 }
 
 // mostly and nearlyAlways are throttle ratios; nearlyUsedUp is usage or demand as a share of the limit.

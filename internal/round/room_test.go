@@ -191,9 +191,15 @@ func TestRaisesCanBeTakenBack(t *testing.T) {
 	}
 }
 
-// TestSmallRaisesWait: a pod is raised by more than a quarter, one that is throttled by more than half, or to its ceiling;
-// by less once it is throttled most of the time.
+// TestSmallRaisesWait: a pod is raised by more than a quarter, a throttled one to which the others leave little by more than
+// half, or to its ceiling; by less once it is throttled most of the time.
 func TestSmallRaisesWait(t *testing.T) {
+	b := bidder{limit: 800, throttleRatio: 0.3, latestThrottleRatio: 0.3, bid: market.Bid{Ceiling: 4000}} // one of two containers
+	for left, want := range map[cpu.Milli]bool{1200: false, 1210: true, 4000: true} {
+		if b.leftByOthers = left; b.worthwhile(DefaultConfig(), 1200) != want {
+			t.Errorf("the others leave %v: a raise from 800m to 1200m is worthwhile: %v", left, !want)
+		}
+	}
 	for to, want := range map[cpu.Milli][3]bool{
 		1300: {false, false, false}, 1400: {true, true, true}, 1500: {false, false, true}, 1510: {true, false, true},
 		1800: {true, false, true}, 1810: {true, true, true},

@@ -72,8 +72,8 @@ func TestFreeze(t *testing.T) {
 	n.Set("later", 0, begin)
 	first := wants()
 	for range 3600 { // six bursts, on average
-		if now := wants(); now != first || now[1] == 0 {
-			t.Fatalf("%v, and %v at first", now, first)
+		if got := wants(); got != first || got[1] == 0 {
+			t.Fatalf("%v, and %v at first", got, first)
 		}
 	}
 }

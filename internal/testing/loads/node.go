@@ -63,7 +63,7 @@ func (n *Node) Keep(ids map[string]bool) {
 	}
 }
 
-// Freeze has all loads stay as they are, and those of containers that begin later as they begin.
+// Freeze ends noise and bursts: each load stays at its trend, also that of a container that begins later.
 func (n *Node) Freeze() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
